@@ -1,0 +1,186 @@
+"""The one place where everything that happens is told, and where triggers are handed to their desks.
+
+The bus is one shared ring. A subscription is a cursor on it, so that publishing costs the same for one subscriber
+or a hundred: one append, and at most one deferred wake. A subscriber that falls a whole ring behind skips ahead and
+is told how much it missed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Literal, Self
+
+from trading_agent.events import Event, Stamped, SubscriberLagged, TriggerRefused
+from trading_agent.trigger import Receipt, Trigger
+
+Receiver = Callable[[Trigger], Awaitable[Receipt]]
+
+
+class EventBus:
+    """Tells events to subscribers, in order, and triggers to their desks.
+
+    It belongs to one event loop: call it from that loop's thread only.
+
+    Args:
+        capacity: How many events the ring holds.
+    """
+
+    def __init__(self, capacity: int = 1 << 15) -> None:
+        self._ring: list[Stamped] = []
+        self._capacity = capacity
+        self._published = 0
+        self._seq = 0
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._wake_scheduled = False
+        self._receivers: dict[str, Receiver] = {}
+        self.events_skipped = 0
+
+    @property
+    def published(self) -> int:
+        """How many events have been published."""
+        return self._published
+
+    def publish(self, event: Event) -> None:
+        """Tells an event. Never blocks, and never raises for what a subscriber does."""
+        self._seq += event.logged
+        stamped = Stamped(self._seq, datetime.now(UTC), event)
+        if self._published < self._capacity:
+            self._ring.append(stamped)
+        else:
+            self._ring[self._published % self._capacity] = stamped
+        self._published += 1
+        if self._waiting and not self._wake_scheduled:
+            self._wake_scheduled = True
+            next(iter(self._waiting)).get_loop().call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._wake_scheduled = False
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    @contextmanager
+    def subscribe(
+        self,
+        *types: type[Event],
+        desk: str | None = None,
+        since: Literal['now', 'oldest'] = 'now',
+        name: str = 'subscriber',
+    ) -> Iterator['Subscription']:
+        """Follows the events of the given types, or all.
+
+        Args:
+            *types: The event types wanted; none means every one.
+            desk: Only events of this desk; None means of all, and those of no desk too.
+            since: `now`, or `oldest`: from the oldest event that the ring still holds.
+            name: Who this is, as told in `subscriber_lagged`.
+
+        Yields:
+            An asynchronous iterator over the events; `batch()` and `stamped()` read many at once.
+        """
+        start = max(0, self._published - self._capacity) if since == 'oldest' else self._published
+        yield Subscription(self, frozenset(types), desk, start, name)
+
+    async def send(self, trigger: Trigger) -> Receipt:
+        """Hands a trigger to its desk and returns once it is durable there, or turned away."""
+        receiver = self._receivers.get(trigger.desk)
+        if receiver is not None:
+            return await receiver(trigger)
+        self.publish(
+            TriggerRefused(
+                trigger_id=trigger.id,
+                source=trigger.source,
+                reason='unknown_desk',
+                error=f'no desk is named {trigger.desk!r}',
+                hint='`trading-agent status` lists the desks',
+            )
+        )
+        return Receipt(trigger.id, trigger.desk, 'refused', 'unknown_desk')
+
+    def attach(self, desk: str, receiver: Receiver) -> None:
+        """Makes `receiver` the one that gets the triggers of `desk`, in place of any earlier one."""
+        self._receivers[desk] = receiver
+
+    def detach(self, desk: str) -> None:
+        """Lets triggers of `desk` be refused as `unknown_desk`."""
+        self._receivers.pop(desk, None)
+
+
+class Subscription:
+    """One subscriber's place on the ring; made by `EventBus.subscribe`."""
+
+    def __init__(
+        self, bus: EventBus, types: frozenset[type[Event]], desk: str | None, position: int, name: str
+    ) -> None:
+        self._bus = bus
+        self._types = types
+        self._desk = desk
+        self._position = position
+        self._name = name
+        self._lagging = False
+        self._buffer: list[Event] = []
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        """Returns the next event; waits for it."""
+        while not self._buffer:
+            # Small bites, so that what is taken from the ring is still close to what has been read.
+            self._buffer = [item.event for item in reversed(await self.stamped(64))]
+        return self._buffer.pop()
+
+    async def batch(self, most: int = 1024) -> list[Event]:
+        """Returns at least one event and at most `most`; waits for the first."""
+        return [item.event for item in await self.stamped(most)]
+
+    async def stamped(self, most: int = 1024) -> list[Stamped]:
+        """Like `batch`, with each event's number and time."""
+        while True:
+            found = self.ready(most)
+            if found:
+                return found
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            waiting = self._bus._waiting  # noqa: SLF001 - a cursor is part of its bus
+            waiting.add(future)
+            try:
+                await future
+            finally:
+                waiting.discard(future)
+
+    def ready(self, most: int = 1024) -> list[Stamped]:
+        """Returns what is there now, without waiting: at most `most`, maybe none."""
+        bus = self._bus
+        found: list[Stamped] = []
+        if self._position < bus._published - bus._capacity:  # noqa: SLF001
+            self._skip()
+        while self._position < bus._published and len(found) < most:  # noqa: SLF001
+            # In whole slices, up to the ring's end at a time: a hundred subscribers read what one has published.
+            start = self._position % bus._capacity  # noqa: SLF001
+            number = min(most - len(found), bus._published - self._position, bus._capacity - start)  # noqa: SLF001
+            items = bus._ring[start : start + number]  # noqa: SLF001
+            self._position += number
+            found += [item for item in items if self._wants(item.event)] if self._filters else items
+        if self._position == bus._published:  # noqa: SLF001
+            self._lagging = False
+        return found
+
+    @property
+    def _filters(self) -> bool:
+        return bool(self._types) or self._desk is not None
+
+    def _wants(self, event: Event) -> bool:
+        return (not self._types or type(event) in self._types) and (self._desk is None or event.desk == self._desk)
+
+    def _skip(self) -> None:
+        bus = self._bus
+        tell = not self._lagging
+        oldest = bus._published - bus._capacity + tell  # noqa: SLF001 - telling it takes a place on the ring too
+        skipped = oldest - self._position
+        self._position = oldest
+        bus.events_skipped += skipped
+        if tell:
+            self._lagging = True
+            bus.publish(SubscriberLagged(subscriber=self._name, events_skipped=skipped))

@@ -1,0 +1,350 @@
+"""Files that survive a crash: durable append, atomic replace, torn-tail repair, and the workspace's lock.
+
+"Durable" means that the data is synced before the call returns, a new file's folder too. Every file is 0600 and
+every folder 0700, whatever the umask. Every failure is a `StorageError` that names the file.
+"""
+
+import errno
+import fcntl
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar, TypeVarTuple
+
+import anyio
+import anyio.to_thread
+
+from trading_agent.errors import StorageError
+
+T = TypeVar('T')
+Ts = TypeVarTuple('Ts')
+
+SYNC_THREADS = 16
+"""How many files are written and synced side by side; more threads were measured to gain nothing."""
+
+MAX_LINE_BYTES = 64 << 20
+"""The longest line that is read back; a longer one counts as damaged."""
+
+TEMPORARY_SUFFIX = '.tmp'
+
+
+class Disk:
+    """Runs blocking file work in threads, so that no desk waits for another one's disk.
+
+    Args:
+        threads: How many calls run side by side.
+    """
+
+    def __init__(self, threads: int = SYNC_THREADS) -> None:
+        self._limiter = anyio.CapacityLimiter(threads)
+
+    async def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        """Calls `function(*args)` in a thread. It is done and waited for, also when the caller is cancelled."""
+        with anyio.CancelScope(shield=True) as scope:
+            result = await anyio.to_thread.run_sync(function, *args, limiter=self._limiter)
+        assert not scope.cancelled_caught  # noqa: S101 - nobody else has this scope
+        return result
+
+
+@contextmanager
+def _storage(operation: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(operation, path, error) from error
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder and those above it, where they are missing, and syncs the folders they are in."""
+    with _storage('make the folder', path):
+        if path.is_dir():
+            return
+        make_folder(path.parent)
+        with suppress(FileExistsError):
+            path.mkdir(0o700)
+            path.chmod(0o700)  # whatever the umask took away
+        if not path.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Makes durable which files are in a folder."""
+    with _storage('sync the folder', path), _opened(path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+        os.fsync(descriptor)
+
+
+def _write_all(descriptor: int, data: bytes | memoryview, offset: int) -> None:
+    left = memoryview(data)
+    while left:
+        written = os.pwrite(descriptor, left, offset)
+        left = left[written:]
+        offset += written
+
+
+def append(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Appends whole lines to a file, made where it is missing, and syncs them.
+
+    A torn line at the end, whoever left it there, is closed first, so that it never swallows the next one. When
+    the sync fails, the bytes are written again in place from memory and synced: after a failed fdatasync(2) a
+    second one may succeed although the data is gone. Threads and processes that append to one file take turns.
+
+    Args:
+        path: The file. Its folder exists.
+        data: One or more lines, each ended by a newline.
+        sync: False leaves the write to the system: it survives the process, but maybe not the machine.
+
+    Raises:
+        StorageError: It could not be written or synced. The file holds what it held before.
+    """
+    with _storage('append to', path), _opened(path, os.O_RDWR | os.O_CREAT) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        end = os.fstat(descriptor).st_size
+        if not end:
+            os.fchmod(descriptor, 0o600)
+        elif os.pread(descriptor, 1, end - 1) != b'\n':
+            data = b'\n' + data
+        try:
+            _write_all(descriptor, data, end)
+            if sync:
+                _sync_or_rewrite(descriptor, data, end)
+                if not end:  # the first line: until now the file's name may be in memory only
+                    sync_folder(path.parent)
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(descriptor, end)
+            raise
+
+
+def _sync_or_rewrite(descriptor: int, data: bytes, offset: int) -> None:
+    try:
+        os.fdatasync(descriptor)
+    except OSError:
+        _write_all(descriptor, data, offset)
+        os.fdatasync(descriptor)
+
+
+def seal(path: Path) -> bool:
+    """Closes a torn last line and makes sure that what can be read of the last line is on the disk too.
+
+    Returns:
+        Whether it was torn. A missing file is not.
+    """
+    with _storage('seal', path), suppress(FileNotFoundError), _opened(path, os.O_RDWR) as descriptor:
+        end = os.fstat(descriptor).st_size
+        start = max(0, end - (1 << 20))
+        tail = os.pread(descriptor, end - start, start)
+        torn = bool(tail) and not tail.endswith(b'\n')
+        # A sync that failed under an earlier process may have left these bytes in memory only, marked as clean:
+        # written once more they are synced for certain.
+        last_line = tail.rfind(b'\n', 0, len(tail) - 1) + 1
+        _write_all(descriptor, tail[last_line:] + (b'\n' if torn else b''), start + last_line)
+        os.fdatasync(descriptor)
+        sync_folder(path.parent)
+        return torn
+    return False
+
+
+def create(path: Path) -> None:
+    """Creates an empty file, durably.
+
+    Raises:
+        FileExistsError: There is one already. It is a `StorageError` too.
+        StorageError: It could not be created; there is none.
+    """
+    with _storage('create', path):
+        try:
+            with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
+                os.fchmod(descriptor, 0o600)
+        except FileExistsError as error:
+            raise FileExists('create', path, error) from error
+        try:
+            sync_folder(path.parent)
+        except OSError:
+            with suppress(OSError):
+                path.unlink()
+            raise
+
+
+class FileExists(StorageError, FileExistsError):
+    """Raised when a file that was to be new is there already."""
+
+
+def replace(path: Path, data: bytes, *, sync_name: bool = True, check: Callable[[], None] | None = None) -> None:
+    """Puts `data` in place of a file's content, whole or not at all.
+
+    The data is synced before the rename and the folder after it.
+
+    Args:
+        path: The file. Its folder exists.
+        data: The new content.
+        sync_name: False spares the folder's sync: after a power cut the old content may be back.
+        check: Called right before the rename; what it raises leaves the old content.
+
+    Raises:
+        StorageError: It could not be done; the old content stays. Where only the folder's sync failed, the new one
+            is there, but a power cut may bring the old one back.
+    """
+    temporary = path.with_name(f'.{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}')
+    with _storage('replace', path):
+        try:
+            with _opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
+                os.fchmod(descriptor, 0o600)
+                _write_all(descriptor, data, 0)
+                os.fsync(descriptor)
+            if check is not None:
+                check()
+            os.replace(temporary, path)  # noqa: PTH105 - the system call by its own name
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+        if sync_name:
+            sync_folder(path.parent)
+
+
+def link(path: Path, second_name: Path) -> bool:
+    """Gives a file a second name, durably; returns False when another file has that name."""
+    with _storage('link', second_name):
+        try:
+            os.link(path, second_name)
+        except FileExistsError:
+            if not path.samefile(second_name):
+                return False
+        sync_folder(second_name.parent)
+        return True
+
+
+def move(path: Path, destination: Path) -> None:
+    """Renames a file, durably on both ends."""
+    with _storage('move', path):
+        path.rename(destination)
+        sync_folder(destination.parent)
+        if destination.parent != path.parent:
+            sync_folder(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Removes a file, durably; a missing one is no error."""
+    with _storage('remove', path):
+        path.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+
+def read(path: Path) -> bytes | None:
+    """Returns a file's content, or None where there is none.
+
+    Raises:
+        StorageError: It is there and cannot be read. That is not "missing".
+    """
+    with _storage('read', path):
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+
+def names_in(path: Path) -> list[str]:
+    """Returns the names in a folder, none where it is missing."""
+    with _storage('list', path):
+        try:
+            return os.listdir(path)  # noqa: PTH208 - names, not paths
+        except FileNotFoundError:
+            return []
+
+
+def lines(path: Path, block: int = 1 << 20) -> Iterator[tuple[int, bytes]]:
+    r"""Yields each line that is not blank with its number, from 1; split on `\n` alone, the newline dropped.
+
+    A line longer than 64 MiB comes as its first 64 MiB, so that it is damaged and its number still told. A missing
+    file has no lines. Memory is bounded by the longest line.
+    """
+    with _storage('read', path), suppress(FileNotFoundError), path.open('rb', buffering=0) as file:
+        number, rest = 0, b''
+        while data := file.read(block):
+            first, *others = data.split(b'\n')
+            if len(rest) <= MAX_LINE_BYTES:
+                rest += first
+            for following in others:
+                number += 1
+                if rest.strip():
+                    yield number, rest[: MAX_LINE_BYTES + 1]
+                rest = following
+        if rest.strip():
+            yield number + 1, rest[: MAX_LINE_BYTES + 1]
+
+
+class Lock:
+    """An exclusive lock on a file, for as long as the process lives: the system lets go of it on any death."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def acquire(self) -> bytes | None:
+        """Takes the lock and returns None; or returns what the one who has it wrote into the file."""
+        with _storage('lock', self._path):
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.fchmod(descriptor, 0o600)
+            except OSError as error:
+                held_by = os.pread(descriptor, 1 << 16, 0) if isinstance(error, BlockingIOError) else None
+                os.close(descriptor)
+                if held_by is None:
+                    raise
+                return held_by
+            self._descriptor = descriptor
+            return None
+
+    def write(self, data: bytes) -> None:
+        """Says in the file who holds the lock. Call it after `acquire`."""
+        assert self._descriptor is not None  # noqa: S101 - a misuse, not a fault
+        with _storage('write', self._path):
+            _write_all(self._descriptor, data, 0)
+            os.ftruncate(self._descriptor, len(data))
+
+    def release(self) -> None:
+        """Lets go of the lock; the file stays, empty."""
+        if self._descriptor is not None:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, 0)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+@contextmanager
+def short_name(path: Path) -> Iterator[str]:
+    """Yields another name of `path` that fits where a name is at most 107 bytes: a unix socket's address.
+
+    See unix(7); the name goes through an open descriptor of the folder and is good only within the block.
+    """
+    if len(os.fsencode(path)) <= 107:
+        yield str(path)
+        return
+    with _storage('open the folder', path.parent):
+        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f'/proc/self/fd/{descriptor}/{path.name}'
+    finally:
+        os.close(descriptor)
+
+
+def sweep(folder: Path) -> None:
+    """Removes the temporary files that a killed writer left in a folder; call it where nobody else writes."""
+    for name in names_in(folder):
+        if name.startswith('.') and name.endswith(TEMPORARY_SUFFIX):
+            remove(folder / name)

@@ -1,0 +1,1 @@
+"""What a desk remembers: its sessions, summaries, lessons and waiting triggers."""

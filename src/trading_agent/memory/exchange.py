@@ -1,0 +1,102 @@
+"""One finished turn, and the line that it is in a session's log."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Self
+
+import msgspec
+
+from trading_agent.trigger import storable
+
+_REQUIRED = ('trigger_text', 'answer', 'backend_name', 'finished_at')
+_EXTRAS = ('trigger_id', 'started_at', 'usage')
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One finished turn: what the desk was told and what it answered.
+
+    Attributes:
+        trigger_text: What the desk was told, a summary in front of it included.
+        answer: The final answer.
+        backend_name: The backend that answered.
+        finished_at: When the turn finished, as an ISO 8601 string in UTC.
+        trigger_id: The trigger's id, or None where it is not known.
+        started_at: When the turn was started, as an ISO 8601 string in UTC, or None.
+        usage: Tokens used, by kind, or None.
+    """
+
+    trigger_text: str
+    answer: str
+    backend_name: str
+    finished_at: str
+    trigger_id: str | None = None
+    started_at: str | None = None
+    usage: dict[str, int] | None = None
+
+    def to_json_dictionary(self) -> dict[str, Any]:
+        """Converts the exchange to a dictionary that json.dumps can write; extra fields that are empty are left out."""
+        data = {name: getattr(self, name) for name in _REQUIRED}
+        data |= {name: value for name in _EXTRAS if (value := getattr(self, name))}
+        return data
+
+    @classmethod
+    def from_json_dictionary(cls, data: dict[str, Any]) -> Self:
+        """Reads an exchange written by to_json_dictionary.
+
+        Raises:
+            KeyError: A field is missing.
+            ValueError: A field that is text is something else.
+        """
+        required = {name: data[name] for name in _REQUIRED}
+        for name, value in required.items():
+            if not isinstance(value, str):
+                raise ValueError(f'{name} is no text: {type(value).__name__}')  # noqa: TRY004 - as the decoder's errors
+        usage = data.get('usage')
+        return cls(
+            **required,
+            trigger_id=_text_or_none(data.get('trigger_id')),
+            started_at=_text_or_none(data.get('started_at')),
+            usage=usage if isinstance(usage, dict) and all(isinstance(n, int) for n in usage.values()) else None,
+        )
+
+
+def _text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+_DECODER = msgspec.json.Decoder(Exchange)
+_ENCODER = msgspec.json.Encoder()
+
+# The first reader of this layout splits lines with str.splitlines(), for which these are line ends too.
+_LINE_ENDS = {char.encode(): f'\\u{ord(char):04x}'.encode() for char in '\u0085\u2028\u2029'}
+
+
+def encode_line(exchange: Exchange) -> bytes:
+    """Returns the exchange as one line of a log, its newline included. Any text is storable."""
+    data = exchange.to_json_dictionary()
+    try:
+        line = _ENCODER.encode(data)
+    except UnicodeEncodeError:
+        line = storable(json.dumps(data, ensure_ascii=False)).encode()
+    for raw, escaped in _LINE_ENDS.items():
+        line = line.replace(raw, escaped)
+    return line + b'\n'
+
+
+def decode_line(line: bytes) -> Exchange:
+    """Reads one line of a log.
+
+    Raises:
+        KeyError: A field is missing.
+        ValueError: It is no such line (also as TypeError, AttributeError or RecursionError).
+    """
+    try:
+        exchange = _DECODER.decode(line)
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        # Stricter than the standard library in places: a lone surrogate written as an escape, a BOM, an odd extra.
+        loaded = json.loads(line.decode('utf-8-sig'))
+        exchange = Exchange.from_json_dictionary(
+            {key: storable(value) if isinstance(value, str) else value for key, value in loaded.items()}
+        )
+    return exchange

@@ -1,0 +1,131 @@
+"""Summaries that were made without a model: made in full once one can be asked, and then told to the desk."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from trading_agent import files
+from trading_agent.errors import StorageError, TurnRefused
+from trading_agent.events import WriteFailed
+from trading_agent.files import Disk
+from trading_agent.memory import carry
+from trading_agent.memory.review import Reviewer
+from trading_agent.memory.rollover_steps import RolloverSteps
+from trading_agent.memory.session_state import split_session_id
+from trading_agent.memory.session_store import SessionStore
+
+
+class OwedSummaries:
+    """One desk's debts: a `(degraded)` heading on disk is one, `untold.json` lists those paid but not told yet.
+
+    Args:
+        store: The desk's sessions folder.
+        reviewer: Asks for the review.
+        steps: Files what comes of it.
+        disk: Where file work is done.
+    """
+
+    def __init__(self, store: SessionStore, reviewer: Reviewer, steps: RolloverSteps, disk: Disk) -> None:
+        self._store = store
+        self._reviewer = reviewer
+        self._steps = steps
+        self._disk = disk
+        self.sessions: list[str] = []
+        self.untold: list[str] = []
+        self._refused: set[str] = set()
+        self._telling: list[str] = []
+        self._told_by: tuple[str | None, int] = (None, 0)
+
+    @property
+    def _untold_path(self) -> Path:
+        return self._store.directory / 'untold.json'
+
+    async def load(self) -> None:
+        """Reads both lists from the files."""
+        self.sessions, self.untold = await self._disk.run(self._read)
+
+    def _read(self) -> tuple[list[str], list[str]]:
+        try:
+            untold = msgspec.json.decode(files.read(self._untold_path) or b'[]', type=list[str])
+            for session_id in untold:
+                split_session_id(session_id)
+        except (ValueError, RecursionError):
+            untold = []  # a damaged list only costs the desk a note
+        return self._store.owed_summaries(), untold
+
+    def add(self, session_id: str) -> None:
+        """Remembers a summary that was just filed without a model."""
+        self.sessions = sorted({*self.sessions, session_id}, key=split_session_id)
+
+    async def pay_one(self) -> bool:
+        """Makes the oldest summary that is owed in full, and folds that day into Memory.md.
+
+        May be cancelled: the files are whole after each step, and the next call begins anew.
+
+        Returns:
+            Whether one was made. A disk that fails is told, and the debt stays.
+        """
+        for session_id in [owed for owed in self.sessions if owed not in self._refused]:
+            try:
+                if await self._pay(session_id):
+                    return True
+            except TurnRefused:
+                self._refused.add(session_id)  # no backend takes it: tried again by the next process
+            except StorageError as error:
+                self._steps.publish(WriteFailed.of(error, self._steps.desk))
+                return False
+            except Exception:  # noqa: BLE001 - whatever it was (the router tells it), the debt stays
+                return False
+        return False
+
+    async def _pay(self, session_id: str) -> bool:
+        exchanges = await self._disk.run(self._store.exchanges, session_id)
+        if not exchanges:
+            return False  # the log was moved away by hand: the short summary is all that there will be
+        review = await self._reviewer.review(session_id, exchanges)
+        await self._steps.fold(session_id, review, exchanges)
+        # Listed before the summary is filed, so that the desk is told also after a crash in between.
+        await self._set_untold([*(other for other in self.untold if other != session_id), session_id])
+        await self._steps.write_summary(session_id, review, backfilled=True)
+        self.sessions = [owed for owed in self.sessions if owed != session_id]
+        return True
+
+    def tell(self, session_id: str | None, exchanges: int) -> list[str]:
+        """Returns the sessions whose full summary was made late and that the desk is to be told of now.
+
+        Args:
+            session_id: The session of the message that tells it.
+            exchanges: How many exchanges that session has before it.
+        """
+        self._telling = [late for late in self.untold if late not in self.sessions]
+        self._told_by = (session_id, exchanges)
+        return self._telling
+
+    def noted(self, text: str, session_ids: Sequence[str]) -> str:
+        """Returns a message with late summaries in front, in the order given. Blocks on the disk."""
+        for session_id in reversed(session_ids):
+            sections = self._store.summary_sections(split_session_id(session_id)[0])
+            late = '\n\n'.join(section.text for section in sections if section.session_id == session_id)
+            if late:
+                text = carry.framed(carry.LATE.format(session_id=session_id), carry.harmless(late), text)
+        return text
+
+    async def answered(self, session_id: str | None, exchanges: int) -> None:
+        """Forgets what `tell` returned once the message that told it was answered.
+
+        Where that cannot be written down, which is told, the desk is told again after a restart.
+        """
+        told, self._telling = self._telling, []
+        if told and session_id == self._told_by[0] and exchanges > self._told_by[1]:
+            try:
+                await self._set_untold([late for late in self.untold if late not in told])
+            except StorageError as error:
+                self._steps.publish(WriteFailed.of(error, self._steps.desk))
+
+    async def _set_untold(self, session_ids: list[str]) -> None:
+        self.untold = session_ids
+        if session_ids:
+            await self._disk.run(files.replace, self._untold_path, msgspec.json.encode(session_ids))
+        else:
+            await self._disk.run(files.remove, self._untold_path)

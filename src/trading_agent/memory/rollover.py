@@ -1,0 +1,168 @@
+"""When a session is over, and how far its ending has come: the decision, and the record that survives a crash."""
+
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from enum import Enum
+from typing import Literal, get_args
+
+import msgspec
+
+from trading_agent.clock import INDIA
+from trading_agent.events import SessionReason
+from trading_agent.memory.exchange import Exchange
+from trading_agent.providers.announcement import read
+from trading_agent.providers.extract import rules_in
+
+Stage = Literal['answers', 'summary', 'memory', 'skills', 'session', 'announced']
+STAGES: tuple[Stage, ...] = get_args(Stage)
+
+FORMAT_VERSION = 1
+CORRECT_AFTER = timedelta(minutes=10)
+"""How long the clock must show an earlier date, steadily, before the session counts as dated by a wrong clock."""
+
+
+class Decision(Enum):
+    """What the date asks for."""
+
+    STAY = 'stay'
+    ROLL_OVER = 'daily_rollover'
+    CORRECT = 'clock_corrected'
+    BEHIND = 'behind'
+
+
+def decide(session_date: date | None, trusted_date: date, behind_for: timedelta = timedelta()) -> Decision:
+    """Says what is to happen to a session.
+
+    Args:
+        session_date: The session's trading date, or None where there is no session.
+        trusted_date: The trading date of now, as far as the clock can be trusted.
+        behind_for: How long the clock has shown a date before the session's, steadily.
+    """
+    if session_date is None or session_date == trusted_date:
+        return Decision.STAY
+    if trusted_date > session_date:
+        return Decision.ROLL_OVER
+    return Decision.CORRECT if behind_for >= CORRECT_AFTER else Decision.BEHIND
+
+
+class Review(msgspec.Struct, frozen=True):
+    """What a model made of a session, or what was made without one.
+
+    Attributes:
+        summary: The session's summary.
+        degraded: Whether it was made without a model.
+        memory: The new text of Memory.md; empty for no change.
+        memory_digest: The digest of the Memory.md that the new text was made from.
+        backend: The backend that answered, or None.
+    """
+
+    summary: str
+    degraded: bool = False
+    memory: str = ''
+    memory_digest: str = ''
+    backend: str | None = None
+
+
+class RolloverRecord(msgspec.Struct, frozen=True):
+    """`rollover.json`: a rollover that is under way.
+
+    Attributes:
+        ended_session_id: The session that ends.
+        reason: Why.
+        stage: The stage that is to be done next; those before it are done.
+        review: What the models answered, once they have.
+        summary_path: The summary's file, once it is written.
+        new_session_id: The session that follows, once it is chosen; its log may be missing still.
+        exchanges: How many exchanges the ended session has.
+        version: The format of this file.
+    """
+
+    ended_session_id: str
+    reason: SessionReason
+    stage: Stage
+    review: Review | None = None
+    summary_path: str | None = None
+    new_session_id: str | None = None
+    exchanges: int = 0
+    version: int = FORMAT_VERSION
+
+
+REVIEW_INSTRUCTION = """\
+The session {session_id} of the desk "{desk}" is over. Review it, and answer with one JSON object:
+- "summary": what tomorrow's session must know, in Markdown and in at most {summary_budget} characters: what happened, \
+what was decided and why, open positions, orders and questions, with every number and symbol exactly as it was said.
+- "memory": the whole new text of Memory.md, in at most {memory_budget} characters: the lessons and standing rules \
+that last beyond a day. Keep what still holds, word for word where a person wrote it. An empty text leaves it as it is.
+- "reasons": why Memory.md was changed as it was, in a sentence or two.
+
+Memory.md is now:
+
+{memory}
+"""
+
+
+def review_schema(summary_budget: int, memory_budget: int) -> dict[str, object]:
+    """Returns the JSON Schema of the answer to `REVIEW_INSTRUCTION`; the budgets are in characters."""
+    return {
+        'type': 'object',
+        'properties': {
+            'summary': {'type': 'string', 'minLength': 1, 'maxLength': summary_budget},
+            'memory': {'type': 'string', 'maxLength': memory_budget},
+            'reasons': {'type': 'string'},
+        },
+        'required': ['summary', 'memory', 'reasons'],
+        'additionalProperties': False,
+    }
+
+
+def clipped(text: str, budget: int) -> str:
+    """Returns a text of at most `budget` characters, cut at a line where that is possible, and saying so."""
+    if len(text) <= budget:
+        return text
+    mark = '\n[… cut here]'
+    kept = text[: max(0, budget - len(mark))]
+    whole_lines = kept.rpartition('\n')[0]
+    return ((whole_lines if len(whole_lines) > budget // 2 else kept) + mark)[:budget]
+
+
+def summary_without_model(exchanges: Sequence[Exchange], budget: int) -> str:
+    """Returns what can be said of a session when no model can be asked, word for word.
+
+    That is what people told the desk to keep to, however long ago, and the last exchanges.
+
+    Args:
+        exchanges: The session's exchanges, oldest first.
+        budget: The longest result, in characters.
+    """
+    if not exchanges:
+        return clipped('No model could be asked, and no exchange can be read.', budget)
+    head = (
+        f'No model could be asked. {len(exchanges)} exchanges, from {_time(exchanges[0])} to {_time(exchanges[-1])} '
+        f'IST.{_standing_rules(exchanges, budget // 3)} The last ones, word for word:'
+    )
+    parts: list[str] = []
+    left = budget - len(head)
+    for exchange in reversed(exchanges):
+        part = f'\n\n{_time(exchange)} told: {exchange.trigger_text.strip()}\nanswered: {exchange.answer.strip()}'
+        if len(part) > left:
+            if not parts and left > 100:
+                parts.append(clipped(part, left))
+            break
+        parts.append(part)
+        left -= len(part)
+    return clipped(head + ''.join(reversed(parts)), budget)
+
+
+def _standing_rules(exchanges: Sequence[Exchange], budget: int) -> str:
+    messages = [read(exchange.trigger_text) for exchange in exchanges]
+    rules = dict.fromkeys(rule for message in messages if not message.announcement for rule in rules_in(message))
+    if not rules:
+        return ''
+    return ' To keep to, as it was told:\n' + clipped('\n'.join(f'- {rule}' for rule in rules), budget) + '\n\n'
+
+
+def _time(exchange: Exchange) -> str:
+    try:
+        return f'{datetime.fromisoformat(exchange.finished_at).astimezone(INDIA):%H:%M}'
+    except (ValueError, OverflowError):
+        return '?'

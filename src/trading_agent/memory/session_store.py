@@ -1,0 +1,345 @@
+"""Keeps a desk's sessions on disk, so that a restart does not make the desk forget the day.
+
+A session is one stretch of conversation, normally one India trading day. The folder holds:
+
+    sessions/state.json                which session is current, and what each backend needs to resume it
+    sessions/2026-10-19-1.jsonl        the finished exchanges of that session, one JSON line each
+    sessions/summaries/2026-10-19.md   what was written when that day's sessions ended
+    sessions/.session-ids              every id ever given out, so that an archived log's id is not used again
+
+Example:
+    store = SessionStore(Path('workspace/desks/main/sessions'))
+    state = store.load_state()
+    store.append_exchange(state.session_id, exchange)
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+from trading_agent import files
+from trading_agent.clock import trading_date as trading_date_of
+from trading_agent.errors import InvalidSessionId, StorageError
+from trading_agent.memory.daily_summary import DailySummary, SummarySection, quoted_headings, split_sections
+from trading_agent.memory.damage import Damage, log_damage
+from trading_agent.memory.exchange import Exchange, decode_line, encode_line
+from trading_agent.memory.session_state import RouteState, SessionState, is_session_id, parse_date, split_session_id
+from trading_agent.trigger import storable
+
+__all__ = ['DailySummary', 'Damage', 'Exchange', 'RouteState', 'SessionState', 'SessionStore']
+
+_STATE = 'state.json'
+_IDS = '.session-ids'
+_SUMMARIES = 'summaries'
+
+
+def _text(data: bytes) -> str:
+    return data.decode('utf-8-sig', errors='replace')
+
+
+class SessionStore:
+    """One desk's sessions folder.
+
+    All methods block on the disk. They may be called from several threads; writing is for one process at a time,
+    but that two processes are never given the same new id.
+
+    Args:
+        directory: The desk's sessions folder. Nothing on the disk is touched yet.
+        date_source: Returns today's India date; None uses the clock. Tests replace it.
+        on_damage: Is told of each damaged part once, from the thread that read it; None logs it.
+
+    Attributes:
+        directory: The sessions folder.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        date_source: Callable[[], date] | None = None,
+        *,
+        on_damage: Callable[[Damage], None] | None = None,
+    ) -> None:
+        self.directory = directory
+        self._date_source = date_source
+        self._on_damage = on_damage or log_damage
+        self._told: set[tuple[Path, int | None]] = set()
+        self._writing = threading.Lock()
+        self._choosing = threading.Lock()
+        self._named_session: str | None = None
+        self._planned: str | None = None
+
+    def today(self) -> date:
+        """Returns today's date in India, which decides when a new session starts."""
+        if self._date_source is not None:
+            return self._date_source()
+        return trading_date_of(datetime.now(UTC))
+
+    # -- state -------------------------------------------------------------------------------------------------
+
+    def load_state(self) -> SessionState | None:
+        """Reads which session is current.
+
+        Returns:
+            The state, or None when there is none yet or it is damaged, which is told.
+
+        Raises:
+            StorageError: It is there and cannot be read: that is not "none yet".
+        """
+        path = self.directory / _STATE
+        data = files.read(path)
+        if data is None:
+            return None
+        try:
+            return SessionState.from_json_dictionary(json.loads(data.decode('utf-8-sig')))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            self._damaged(path, None, f'{type(error).__name__}: {error}'[:500])
+            return None
+
+    def save_state(self, state: SessionState) -> None:
+        """Writes which session is current: whole or not at all.
+
+        An older state of the same session only means that a backend is told more than it needs, so the folder is
+        synced only when the state names another session than this store's last one, and the first time.
+
+        Raises:
+            StorageError: It could not be written; the old state stays.
+        """
+        text = json.dumps(state.to_json_dictionary(), indent=2)
+        with self._writing:
+            files.make_folder(self.directory)
+            new_session = state.session_id != self._named_session
+            files.replace(self.directory / _STATE, text.encode(), sync_name=new_session)
+            self._named_session = state.session_id
+
+    def set_state_aside(self, now: datetime) -> Path | None:
+        """Moves a damaged state file out of the way, under a name with the time.
+
+        Returns:
+            Where it is now, or None when there was none.
+        """
+        path = self.directory / _STATE
+        if files.read(path) is None:
+            return None
+        aside = path.with_name(f'{_STATE}.damaged-{now.astimezone(UTC):%Y%m%dT%H%M%S%fZ}')
+        files.move(path, aside)
+        return aside
+
+    # -- ids ---------------------------------------------------------------------------------------------------
+
+    def next_session_id(self, trading_date: date) -> str:
+        """Returns the id that a new session of a day would get, without creating it.
+
+        Its number is one more than the highest that any log, summary or state of that day has ever had.
+        """
+        numbers = [number for day, number in self._known_ids(trading_date) if day == trading_date]
+        return f'{trading_date.isoformat()}-{max(numbers, default=0) + 1}'
+
+    def create_session(self, session_id: str) -> None:
+        """Records a session's id and creates its empty log.
+
+        Raises:
+            FileExistsError: There is one already.
+            InvalidSessionId: The id is none.
+            StorageError: It could not be created.
+        """
+        path = self.log_path(session_id)
+        files.make_folder(self.directory)
+        if session_id not in self._recorded_ids():
+            files.append(self.directory / _IDS, f'{session_id}\n'.encode())
+        files.create(path)
+
+    def plan_session(self, session_id: str) -> None:
+        """Makes `session_id` the one that the next `new_session_id` returns, whether its log is there or not.
+
+        A rollover writes down the new id before it creates the session, so that a crash in between does not make
+        another one.
+        """
+        split_session_id(session_id)
+        self._planned = session_id
+
+    def new_session_id(self, trading_date: date) -> str:
+        """Picks the next free session identifier for a day, or the planned one, and creates its empty log.
+
+        Returns:
+            An identifier such as "2026-10-19-2", never given to anyone else, in this process or another.
+
+        Raises:
+            StorageError: It could not be created; a planned one stays planned.
+        """
+        with self._choosing:
+            while True:
+                session_id = self._planned or self.next_session_id(trading_date)
+                try:
+                    self.create_session(session_id)
+                except FileExistsError:
+                    if session_id != self._planned:
+                        continue
+                self._planned = None
+                return session_id
+
+    def _known_ids(self, trading_date: date) -> Iterator[tuple[date, int]]:
+        # An operator may have moved logs away or compressed them; whatever else carries the id keeps it taken.
+        names = [name.split('.')[0] for name in files.names_in(self.directory)]
+        names += self._recorded_ids()
+        names += [section.session_id for section in self.summary_sections(trading_date)]
+        state = self.load_state()
+        names += [state.session_id] if state else []
+        return map(split_session_id, filter(is_session_id, names))
+
+    def _recorded_ids(self) -> list[str]:
+        return (files.read(self.directory / _IDS) or b'').decode(errors='replace').split('\n')
+
+    # -- exchanges ---------------------------------------------------------------------------------------------
+
+    def log_path(self, session_id: str) -> Path:
+        """Returns the file of a session's exchanges.
+
+        Raises:
+            InvalidSessionId: The id is none.
+        """
+        split_session_id(session_id)
+        return self.directory / f'{session_id}.jsonl'
+
+    def append_exchange(self, session_id: str, exchange: Exchange) -> None:
+        """Adds one finished exchange to the end of a session's log, durably.
+
+        Raises:
+            InvalidSessionId: The id is none.
+            StorageError: It is not in the log.
+        """
+        path = self.log_path(session_id)
+        line = encode_line(exchange)
+        with self._writing:
+            files.make_folder(self.directory)
+            files.append(path, line)
+
+    def exchanges(self, session_id: str) -> list[Exchange]:
+        """Reads a session's exchanges, oldest first. A damaged line is skipped and told.
+
+        Returns:
+            The exchanges, or an empty list for an unknown session.
+
+        Raises:
+            StorageError: The log is there and cannot be read.
+        """
+        try:
+            path = self.log_path(session_id)
+        except InvalidSessionId:
+            return []
+        found = []
+        for number, line in files.lines(path):
+            try:
+                found.append(decode_line(line))
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                self._damaged(path, number, f'{type(error).__name__}: {error}'[:500])
+        return found
+
+    def session_ids(self) -> list[str]:
+        """Returns the id of every session that has a log, newest first."""
+        logs = (name for name in files.names_in(self.directory) if name.endswith('.jsonl'))
+        ids = filter(is_session_id, (name.removesuffix('.jsonl') for name in logs))
+        return sorted(ids, key=split_session_id, reverse=True)
+
+    def seal(self, session_id: str) -> bool:
+        """Closes a torn last line of a session's log; returns whether it was torn."""
+        path = self.log_path(session_id)
+        with self._writing:
+            return files.seal(path)
+
+    # -- summaries ---------------------------------------------------------------------------------------------
+
+    def summary_path(self, trading_date: date) -> Path:
+        """Returns the file of a day's summary."""
+        return self.directory / _SUMMARIES / f'{trading_date.isoformat()}.md'
+
+    def summaries(self) -> list[DailySummary]:
+        """Returns every daily summary, newest first. One that cannot be read is left out and told."""
+        dates = []
+        for name in files.names_in(self.directory / _SUMMARIES):
+            try:
+                dates.append(parse_date(name.removesuffix('.md')) if name.endswith('.md') else None)
+            except ValueError:
+                continue
+        found = []
+        for day in sorted((day for day in dates if day), reverse=True):
+            text = self._summary_text(day)
+            if text is not None:
+                found.append(DailySummary(day, text.strip()))
+        return found
+
+    def latest_summary(self) -> DailySummary | None:
+        """Returns the newest summary, or None when no day has been summarised yet."""
+        return next(iter(self.summaries()), None)
+
+    def write_summary(self, trading_date: date, text: str) -> Path:
+        """Saves the summary of a day in place of any earlier one, whole or not at all.
+
+        Returns:
+            The summary's file.
+
+        Raises:
+            StorageError: It could not be written; the old one stays.
+        """
+        with self._writing:
+            return self._replace_summary(trading_date, text)
+
+    def _replace_summary(self, trading_date: date, text: str) -> Path:
+        path = self.summary_path(trading_date)
+        files.make_folder(path.parent)
+        files.replace(path, (storable(text).strip() + '\n').encode())
+        return path
+
+    def write_summary_section(self, session_id: str, text: str, *, degraded: bool = False) -> Path:
+        """Puts one session's summary into its day's file, in place of that session's earlier one.
+
+        Args:
+            session_id: The session, whose date names the file.
+            text: The summary. It cannot forge another section's heading.
+            degraded: Whether a full one is still owed.
+
+        Returns:
+            The summary's file.
+
+        Raises:
+            ValueError: The text is blank.
+            StorageError: The day's file could not be read or written; it stays as it was.
+        """
+        if not text.strip():
+            raise ValueError(f'an empty summary of {session_id} is not filed')
+        day, _ = split_session_id(session_id)
+        new = SummarySection(session_id, quoted_headings(text.strip()), degraded)
+        with self._writing:
+            preface, sections = split_sections(_text(files.read(self.summary_path(day)) or b''))
+            kept = [section for section in sections if section.session_id != session_id]
+            ordered = sorted([*kept, new], key=lambda section: split_session_id(section.session_id))
+            parts = ([preface] if preface else []) + [section.to_markdown() for section in ordered]
+            return self._replace_summary(day, '\n\n'.join(parts))
+
+    def summary_sections(self, trading_date: date) -> list[SummarySection]:
+        """Returns the sections of a day's summary, in the order of the sessions."""
+        return split_sections(self._summary_text(trading_date) or '')[1]
+
+    def owed_summaries(self) -> list[str]:
+        """Returns the sessions whose summary was made without a model, oldest first."""
+        return [
+            section.session_id
+            for summary in reversed(self.summaries())
+            for section in split_sections(summary.text)[1]
+            if section.degraded and split_session_id(section.session_id)[0] == summary.trading_date
+        ]
+
+    def _summary_text(self, trading_date: date) -> str | None:
+        path = self.summary_path(trading_date)
+        try:
+            data = files.read(path)
+        except StorageError as error:
+            self._damaged(path, None, str(error))
+            return None
+        return None if data is None else _text(data)
+
+    def _damaged(self, path: Path, line: int | None, error: str) -> None:
+        if (path, line) not in self._told:
+            self._told.add((path, line))
+            self._on_damage(Damage(path, line, error))

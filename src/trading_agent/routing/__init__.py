@@ -1,0 +1,1 @@
+"""Which backend answers a turn, and how a backend runs one."""

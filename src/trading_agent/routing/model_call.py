@@ -1,0 +1,147 @@
+"""One call of one backend: what its runner yields is told as it comes, and its answer is checked."""
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import msgspec
+
+from trading_agent.errors import BackendError
+from trading_agent.routing.turn_runner import TextPiece, Turn, TurnAnswered, TurnEvent, TurnRunner, UsageCounted
+
+CLOSE_SECONDS = 10.0
+"""How long a runner may take to clean up when it is cut off or has failed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Reply:
+    """What a backend answered.
+
+    Attributes:
+        text: The answer.
+        backend: Who answered.
+        data: The answer's fields, where a schema was given; else empty.
+        runner_state: What the runner wants back with the next turn.
+        usage: Tokens used, by kind, or None where the runner counted none.
+    """
+
+    text: str
+    backend: str
+    data: dict[str, Any] = dataclasses.field(default_factory=dict)
+    runner_state: dict[str, Any] | None = None
+    usage: dict[str, int] | None = None
+
+
+@dataclasses.dataclass
+class Call:
+    """The model call that is being made.
+
+    Attributes:
+        purpose: `turn` or `review`.
+        trigger_id: The trigger, for a turn.
+        turn_id: The trigger and the attempt, for a turn.
+        backend: Who is being asked, or None while the call waits for its slot.
+        ends_by: The latest event-loop time at which it should be over, or None while it waits for its slot.
+    """
+
+    purpose: str
+    trigger_id: str | None = None
+    turn_id: str = ''
+    backend: str | None = None
+    ends_by: float | None = None
+
+
+async def reply_of(name: str, runner: TurnRunner, turn: Turn, on_text: Callable[[str], None]) -> Reply:
+    """Runs a turn on a backend and returns its answer.
+
+    Args:
+        name: The backend's name.
+        runner: Its runner.
+        turn: What it is to answer.
+        on_text: Is given each piece of the answer as it comes.
+
+    Raises:
+        BackendError: It ended without an answer, or with one that cannot be used.
+        TurnRefused: It refused the request itself.
+        Exception: Whatever else the runner raises.
+    """
+    usage: dict[str, int] = {}
+    answered: TurnAnswered | None = None
+    try:
+        async with _closing(runner.run(turn)) as events:
+            async for event in events:
+                match event:
+                    case TextPiece(text=text):
+                        on_text(text)
+                    case UsageCounted():
+                        for kind, count in msgspec.structs.asdict(event).items():
+                            usage[kind] = usage.get(kind, 0) + count
+                    case TurnAnswered():
+                        answered = event
+                    case _:
+                        pass
+    except anyio.get_cancelled_exc_class() as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # Nobody cancels this desk: a task inside the runner was cancelled, and its failure is the runner's.
+        raise BackendError('something inside it was cancelled') from error
+    if answered is None:
+        raise BackendError('it ended without an answer')
+    _check(answered)
+    data = _fields(answered.answer, turn.schema) if turn.schema else {}
+    return Reply(answered.answer, name, data, answered.runner_state, usage or None)
+
+
+@asynccontextmanager
+async def _closing(stream: AsyncIterator[TurnEvent]) -> AsyncIterator[AsyncIterator[TurnEvent]]:
+    """Closes a runner's generator at once when the turn is cut off, and not when the collector comes by."""
+    try:
+        yield stream
+    finally:
+        if isinstance(stream, AsyncGenerator):
+            with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+                await stream.aclose()
+
+
+def _check(answered: TurnAnswered) -> None:
+    """Keeps what could not be stored, and read again, out of the session's files.
+
+    Raises:
+        BackendError: A plug-in broke its contract.
+    """
+    answer: object = answered.answer
+    if not isinstance(answer, str):
+        raise BackendError(f'its answer is no text: {type(answer).__name__}')
+    state: object = answered.runner_state
+    try:
+        if state is not None and not isinstance(state, dict):
+            raise TypeError(f'it is no dictionary: {type(state).__name__}')
+        json.dumps(state)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BackendError(f'its runner_state cannot be stored as JSON: {error}') from error
+
+
+def _fields(answer: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """Reads an answer that was to be an object of a schema.
+
+    Raises:
+        BackendError: It is none, lacks a required field, or has none or no text where the schema asks for text.
+    """
+    try:
+        data = msgspec.json.decode(answer.encode(), type=dict[str, Any])
+    except (ValueError, RecursionError) as error:
+        raise BackendError(f'the answer is no JSON object: {error}') from error
+    missing = [name for name in schema.get('required', []) if name not in data]
+    if missing:
+        raise BackendError(f'the answer lacks {", ".join(missing)}')
+    for name, part in schema.get('properties', {}).items():
+        if name in data and part.get('type') == 'string':
+            text = data[name]
+            if not isinstance(text, str) or len(text.strip()) < part.get('minLength', 0):
+                raise BackendError(f'the answer has no text for {name}')
+    return data
