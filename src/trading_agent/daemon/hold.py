@@ -1,0 +1,98 @@
+"""A desk that a person holds: remembered in its folder, so that a restart does not let it go."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from trading_agent import files
+from trading_agent.clock import INDIA
+from trading_agent.errors import DeskUnusable, StorageError
+from trading_agent.trigger import storable
+
+FORMAT_VERSION = 1
+
+
+class _Version(msgspec.Struct, frozen=True):
+    version: int = FORMAT_VERSION
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """Who holds a desk, since when and why.
+
+    Attributes:
+        at: When, in UTC.
+        by: Who.
+        reason: Why, in that person's words; may be empty.
+        version: The format of the file.
+    """
+
+    at: datetime
+    by: str
+    reason: str
+    version: int = FORMAT_VERSION
+
+    def in_words(self, desk: str) -> str:
+        """Returns it as `status` shows it, with the command that mends it."""
+        why = f': {self.reason}' if self.reason else ''
+        since = self.at.astimezone(INDIA)
+        return f'paused by {self.by} at {since:%H:%M} IST on {since:%d %b}{why} (`trading-agent resume {desk}`)'
+
+
+class HoldFile:
+    """`paused.json` in a desk's folder. All methods block on the disk.
+
+    Args:
+        folder: The desk's folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / 'paused.json'
+
+    def read(self) -> Hold | None:
+        """Returns the hold, or None. A file that cannot be understood holds: letting go is for a person to say.
+
+        Raises:
+            StorageError: It is there and cannot be read.
+            DeskUnusable: A newer version of the program wrote it.
+        """
+        data = files.read(self._path)
+        if data is None:
+            return None
+        try:
+            version = msgspec.json.decode(data, type=_Version).version
+            if version > FORMAT_VERSION:
+                what = f'{self._path} has format {version}, and this program knows up to {FORMAT_VERSION}'
+                raise DeskUnusable(what, 'install the newer version of trading-agent again; nothing was changed')
+            hold = msgspec.json.decode(data, type=Hold)
+        except (ValueError, RecursionError):
+            return Hold(self._saved_at(), 'somebody', 'paused.json is damaged')
+        return hold if hold.at.tzinfo else msgspec.structs.replace(hold, at=hold.at.replace(tzinfo=UTC))
+
+    def _saved_at(self) -> datetime:
+        try:
+            return datetime.fromtimestamp(self._path.stat().st_mtime, UTC)
+        except OSError as error:
+            raise StorageError('read', self._path, error) from error
+
+    def write(self, hold: Hold) -> None:
+        """Writes the hold, durably.
+
+        Raises:
+            StorageError: It could not be written; the one before stays.
+            DeskUnusable: A newer version of the program wrote the one before.
+        """
+        self.read()
+        files.make_folder(self._path.parent)
+        plain = msgspec.structs.replace(hold, by=storable(hold.by), reason=storable(hold.reason))
+        files.replace(self._path, msgspec.json.encode(plain) + b'\n')
+
+    def remove(self) -> None:
+        """Lets go, durably.
+
+        Raises:
+            StorageError: It could not be removed; it still holds.
+            DeskUnusable: A newer version of the program wrote it.
+        """
+        if self.read() is not None:
+            files.remove(self._path)

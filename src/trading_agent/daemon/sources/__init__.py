@@ -1,0 +1,1 @@
+"""Where triggers come from: files in an inbox, and requests on the control socket."""

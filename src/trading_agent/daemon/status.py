@@ -1,0 +1,171 @@
+"""How the daemon is, in the words of `status`: what the control socket answers and the command line shows."""
+
+from datetime import date, datetime
+from typing import Literal, Protocol
+
+import msgspec
+
+from trading_agent.events import Outcome
+
+DeskState = Literal['starting', 'running', 'paused', 'parked']
+
+
+class BackendStatus(msgspec.Struct, frozen=True):
+    """One backend of a desk.
+
+    Attributes:
+        name: Its configured name.
+        state: `up`, or `failing` when its last call failed.
+    """
+
+    name: str
+    state: Literal['up', 'failing']
+
+
+class TurnStatus(msgspec.Struct, frozen=True):
+    """The turn that is running."""
+
+    trigger_id: str
+    attempt: int
+    started_at: datetime
+    backend: str | None
+
+
+class DeskStatus(msgspec.Struct, frozen=True):
+    """One desk.
+
+    Attributes:
+        name: The desk's name.
+        state: `starting`, `running`, `paused` or `parked`.
+        reason: What is wrong and what to do about it; empty when all is well.
+        session_id: The current session, None before the desk has one.
+        trading_date: The session's India date.
+        exchanges: How many exchanges the session has.
+        queue: How many triggers wait or run.
+        oldest_trigger_at: When the trigger that has waited longest was received.
+        turn: The running turn, or None.
+        last_turn_at: When the last answer was given, since the daemon's start.
+        backends: The desk's backends, in order of preference.
+        next_boundary: When the next trading date begins.
+    """
+
+    name: str
+    state: DeskState
+    reason: str
+    session_id: str | None
+    trading_date: date | None
+    exchanges: int
+    queue: int
+    oldest_trigger_at: datetime | None
+    turn: TurnStatus | None
+    last_turn_at: datetime | None
+    backends: list[BackendStatus]
+    next_boundary: datetime
+
+
+class DaemonInfo(msgspec.Struct, frozen=True):
+    """Which daemon answers."""
+
+    version: str
+    run_id: str
+    pid: int
+    started_at: datetime
+
+
+class ClockStatus(msgspec.Struct, frozen=True):
+    """What time the daemon thinks it is.
+
+    Attributes:
+        now_ist: The time in India.
+        state: `steady`, or `stepped` within a minute of a step.
+    """
+
+    now_ist: datetime
+    state: Literal['steady', 'stepped']
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The whole daemon."""
+
+    daemon: DaemonInfo
+    clock: ClockStatus
+    desks: list[DeskStatus]
+
+
+class TriggerResult(msgspec.Struct, frozen=True):
+    """How a trigger ended."""
+
+    outcome: Outcome
+    answer: str | None = None
+    backend: str | None = None
+    session_id: str | None = None
+
+
+class RolloverResult(msgspec.Struct, frozen=True):
+    """What a rollover asked for by a person came to.
+
+    Attributes:
+        rolled_over: False when the session has no exchanges, so that there was nothing to do.
+        session_id: The session that is current now.
+        previous_session_id: The one that was ended, or None.
+    """
+
+    rolled_over: bool
+    session_id: str
+    previous_session_id: str | None = None
+
+
+class ReloadResult(msgspec.Struct, frozen=True):
+    """What a reload changed, each thing in words such as `desk main`."""
+
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+
+
+class ControlPort(Protocol):
+    """What the control socket asks of the daemon."""
+
+    def status(self) -> Status:
+        """Returns how everything is."""
+        ...
+
+    def has_desk(self, desk: str) -> bool:
+        """Returns whether a desk of that name is configured."""
+        ...
+
+    async def result_of(self, desk: str, trigger_id: str) -> TriggerResult | None:
+        """Returns how a trigger ended, or None while it is open or where it is not known."""
+        ...
+
+    async def pause(self, desk: str, by: str, reason: str, *, now: bool) -> DeskStatus:
+        """Holds a desk, after its running turn or cutting it off."""
+        ...
+
+    async def resume(self, desk: str, by: str) -> DeskStatus:
+        """Lets a paused or parked desk go on.
+
+        Raises:
+            DeskUnusable: It is parked since it cannot be cut off.
+        """
+        ...
+
+    async def cancel(self, desk: str, trigger_id: str, by: str, reason: str) -> TriggerResult | None:
+        """Closes a trigger as cancelled; returns how it ended, or None for an unknown one."""
+        ...
+
+    async def reload(self) -> ReloadResult:
+        """Reads the configuration again and puts it in force.
+
+        Raises:
+            ConfigurationError: It is refused whole; the one in force stays.
+        """
+        ...
+
+    async def roll_over(self, desk: str) -> RolloverResult:
+        """Rolls a desk over after its running turn.
+
+        Raises:
+            DeskUnusable: The desk is paused, parked or stopping.
+        """
+        ...
