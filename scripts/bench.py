@@ -1,4 +1,7 @@
-"""Measures what the daemon costs, as ratios against a bare equivalent run beside it; prints each beside its budget."""
+"""Measures what the daemon costs, as ratios against a bare equivalent run beside it; prints each beside its budget.
+
+scripts/bench [NAME …]      all of them, or only: append publish read trigger command-line index resume
+"""
 
 import asyncio
 import os
@@ -14,6 +17,8 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import msgspec
+from bench_index import bench_index
+from bench_resume import bench_resume
 
 from trading_agent import config, files
 from trading_agent.daemon.daemon import Daemon
@@ -197,7 +202,7 @@ def bench_trigger(folder: Path) -> None:
     finally:
         for name, function in real.items():
             setattr(os, name, function)
-    say('waits for the disk per answered trigger', waits, '3 without a journal')
+    say('waits for the disk per answered trigger', waits, '4')
 
 
 def bench_command_line(folder: Path) -> None:
@@ -233,14 +238,22 @@ def _processor_seconds(pid: int) -> float:
 
 
 def main() -> None:
-    """Runs every benchmark in a folder of its own."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        bench_append(folder)
-        bench_publish()
-        bench_read(folder)
-        bench_trigger(folder)
-        bench_command_line(folder)
+    """Runs the benchmarks that are named, or all of them, in a folder of their own."""
+    benches: dict[str, Callable[[Path], None]] = {
+        'append': bench_append,
+        'publish': lambda _: bench_publish(),
+        'read': bench_read,
+        'trigger': bench_trigger,
+        'command-line': bench_command_line,
+        'index': lambda folder: bench_index(folder, say),
+        'resume': lambda folder: bench_resume(folder, say, median_pair),
+    }
+    names = sys.argv[1:] or list(benches)
+    if unknown := [name for name in names if name not in benches]:
+        sys.exit(f'scripts/bench: there is no benchmark {", ".join(unknown)}; there are {", ".join(benches)}')
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            benches[name](Path(folder))
 
 
 if __name__ == '__main__':

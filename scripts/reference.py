@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from trading_agent.event_catalog import catalog
-from trading_agent.settings import Backend, Component, Desk, File, OfflineOptions
+from trading_agent.settings import Backend, ClaudeCodeOptions, Component, Desk, File, ModelOptions, OfflineOptions
 from trading_agent.units import Duration, Size, TimeOfDay
 
 README = Path(__file__).parents[1] / 'README.md'
@@ -16,6 +16,8 @@ README = Path(__file__).parents[1] / 'README.md'
 TABLES: list[tuple[str, type[msgspec.Struct]]] = [
     ('At the top of the file', File),
     ('`[backends.NAME]`', Backend),
+    ('`[backends.NAME]` with `kind = "anthropic"` or `"openai_compatible"`', ModelOptions),
+    ('`[backends.NAME]` with `kind = "claude_code"`', ClaudeCodeOptions),
     ('`[backends.NAME]` with `kind = "offline"`', OfflineOptions),
     ('`[[desks]]`', Desk),
     ('`[[components]]`', Component),

@@ -20,22 +20,45 @@ from trading_agent.settings import (
     DEFAULT_WORKSPACE,
     RANGES,
     Backend,
+    ClaudeCodeOptions,
     Common,
     Component,
     Config,
     Desk,
     File,
     LogLevel,
+    ModelOptions,
     OfflineOptions,
+    Table,
 )
 from trading_agent.units import EXAMPLES, Duration, Size, TimeOfDay
 
-__all__ = ['Backend', 'Component', 'Config', 'Desk', 'LogLevel', 'OfflineOptions', 'find_file', 'load', 'parse']
+__all__ = [
+    'Backend',
+    'ClaudeCodeOptions',
+    'Component',
+    'Config',
+    'Desk',
+    'LogLevel',
+    'ModelOptions',
+    'OfflineOptions',
+    'find_file',
+    'load',
+    'parse',
+]
 
 T = TypeVar('T')
 
 DESK_NAME = re.compile(r'[a-z0-9][a-z0-9_-]{0,62}')
-BUILT_IN_KINDS = ('offline',)
+OPTIONS: dict[str, type[Table]] = {
+    'offline': OfflineOptions,
+    'anthropic': ModelOptions,
+    'openai_compatible': ModelOptions,
+    'claude_code': ClaudeCodeOptions,
+}
+"""The options of each built-in kind of backend."""
+
+BUILT_IN_KINDS = tuple(OPTIONS)
 _KINDS = ', '.join([*BUILT_IN_KINDS, 'package.module:callable'])
 
 CONFIG_PLACES = (Path('trading-agent.toml'), Path('/etc/trading-agent/trading-agent.toml'))
@@ -142,13 +165,14 @@ def _unknown_keys(raw: dict[str, Any], file: str) -> Iterator[Problem]:
                 yield Problem(f'{file}: {place}{key}', 'there is no such key', _nearest(key, kind))
 
 
-def offline_options(backend: Backend, where: str = 'backend') -> OfflineOptions:
-    """Returns the checked options of an `offline` backend.
+def options_of(backend: Backend, where: str = 'backend') -> Table | None:
+    """Returns the checked options of a built-in backend; None for a plug-in, which checks its own.
 
     Raises:
         ConfigurationError: One of them is wrong.
     """
-    return _convert(backend.options, OfflineOptions, where, '')
+    kind = OPTIONS.get(backend.kind)
+    return _convert(backend.options, kind, where, '') if kind is not None else None
 
 
 def _backend(name: str, table: object, path: Path) -> Backend:
@@ -161,8 +185,8 @@ def _backend(name: str, table: object, path: Path) -> Backend:
         what = 'is missing' if kind is None else f'is no text: {kind!r}'
         raise ConfigurationError([Problem(f'{path}: {where}.kind', what, f'one of {_KINDS}')])
     backend = Backend(kind=kind, options=options)
-    if kind == 'offline':
-        checked = _convert(options, OfflineOptions, str(path), where)
+    if kind in OPTIONS:
+        checked = _convert(options, OPTIONS[kind], str(path), where)
         problems = list(_range_problems(checked, f'{path}: {where}.'))
         if problems:
             raise ConfigurationError(problems)
@@ -186,6 +210,8 @@ def _problems(config: Config, where: str) -> Iterator[Problem]:
             yield Problem(f'{place}.name', f'a second desk is named {desk.name!r}', 'each desk has its own name')
         names.add(desk.name)
         yield from _backend_problems(desk, config.backends, place)
+        for at, server in enumerate(desk.mcp_servers):
+            yield from _range_problems(server, f'{place}.mcp_servers[{at}].')
 
 
 def _component_problems(components: list[Component], where: str) -> Iterator[Problem]:
@@ -266,6 +292,8 @@ def _nearest(key: str, table: type) -> str:
         Desk: 'under [[desks]]',
         Component: 'under [[components]]',
         OfflineOptions: 'under its backend',
+        ModelOptions: 'under its backend',
+        ClaudeCodeOptions: 'under its backend',
     }
     for other, place in places.items():
         if other is not table and key in other.__struct_fields__:

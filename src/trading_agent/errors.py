@@ -95,6 +95,22 @@ class StorageError(TradingAgentError, OSError):
         return str(self.args[0])
 
 
+class InvalidInput(TradingAgentError, ValueError):
+    """Raised when an agent, a session or a tool is given what it cannot use. Nothing was done."""
+
+
+class SessionBusy(TradingAgentError, RuntimeError):
+    """Raised when a session is asked or changed while a turn of it runs. Nothing was done."""
+
+
+class LoopIsRunning(TradingAgentError, RuntimeError):
+    """Raised when a method that blocks is called where an event loop runs: its counterpart is to be awaited."""
+
+
+class StreamNotConsumed(TradingAgentError, RuntimeError):
+    """Raised when the response of a stream is asked for before the stream has come to its end."""
+
+
 class DeskUnusable(TradingAgentError):
     """Raised when a desk cannot work until a person has mended something: the desk is parked."""
 
@@ -104,6 +120,56 @@ class BackendError(TradingAgentError):
 
     A backend's runner raises it. Any other exception of a runner counts as one.
     """
+
+
+class BackendBusy(BackendError):
+    """Raised when a backend may answer if it is asked again after a moment: rate limited, or cut off on the way.
+
+    Attributes:
+        retry_after: After how many seconds, where the backend said so; else None.
+    """
+
+    def __init__(self, message: str, hint: str = '', retry_after: float | None = None) -> None:
+        super().__init__(message, hint)
+        self.retry_after = retry_after
+
+
+class BackendDown(BackendError):
+    """Raised when a backend will not answer for a while: overloaded, out of reach, or not let in.
+
+    Attributes:
+        retry_after: After how many seconds it may, where the backend said so; else None.
+    """
+
+    def __init__(self, message: str, hint: str = '', retry_after: float | None = None) -> None:
+        super().__init__(message, hint)
+        self.retry_after = retry_after
+
+
+class ContextTooSmall(BackendError):
+    """Raised when a backend cannot take so long a conversation. There is nothing wrong with the backend."""
+
+
+class LostSession(BackendError):
+    """Raised when a backend that keeps its own session no longer knows it: it is told the session anew."""
+
+
+class TooManyRounds(BackendError):
+    """Raised when a model asked for tools again and again, and never answered."""
+
+
+class InvalidAnswer(BackendError):
+    """Raised when an answer does not fulfil the schema that was asked for, also after one more try.
+
+    Attributes:
+        text: The answer.
+        problem: What is wrong with it.
+    """
+
+    def __init__(self, text: str, problem: str) -> None:
+        super().__init__(problem)
+        self.text = text
+        self.problem = problem
 
 
 class TurnRefused(TradingAgentError):
@@ -124,6 +190,22 @@ class NoBackend(TradingAgentError):
             'the trigger waits and is tried again; mend a backend, or add one to the desk',
         )
         self.failures = failures
+
+
+class NotJournaled(NoBackend):
+    """Raised when a call with side effects was not made, since the journal could not be written: the trigger waits."""
+
+
+class OutcomeUnknown(TradingAgentError):
+    """Raised when a turn failed after calls that may have had effects: it is not run again.
+
+    Attributes:
+        calls: The calls that were made, in words.
+    """
+
+    def __init__(self, message: str, calls: list[str]) -> None:
+        super().__init__(message, 'the desk is told which calls were made, and decides')
+        self.calls = calls
 
 
 _STORAGE_HINTS = {

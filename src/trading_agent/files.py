@@ -24,9 +24,6 @@ Ts = TypeVarTuple('Ts')
 SYNC_THREADS = 16
 """How many files are written and synced side by side; more threads were measured to gain nothing."""
 
-MAX_LINE_BYTES = 64 << 20
-"""The longest line that is read back; a longer one counts as damaged."""
-
 TEMPORARY_SUFFIX = '.tmp'
 
 
@@ -49,7 +46,8 @@ class Disk:
 
 
 @contextmanager
-def _storage(operation: str, path: Path) -> Iterator[None]:
+def storage_errors(operation: str, path: Path) -> Iterator[None]:
+    """Raises whatever the system says within the block as a `StorageError` of this operation and path."""
     try:
         yield
     except StorageError:
@@ -69,7 +67,7 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 
 def make_folder(path: Path) -> None:
     """Makes a folder and those above it, where they are missing, and syncs the folders they are in."""
-    with _storage('make the folder', path):
+    with storage_errors('make the folder', path):
         if path.is_dir():
             return
         make_folder(path.parent)
@@ -83,7 +81,7 @@ def make_folder(path: Path) -> None:
 
 def sync_folder(path: Path) -> None:
     """Makes durable which files are in a folder."""
-    with _storage('sync the folder', path), _opened(path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+    with storage_errors('sync the folder', path), _opened(path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         os.fsync(descriptor)
 
 
@@ -95,7 +93,7 @@ def _write_all(descriptor: int, data: bytes | memoryview, offset: int) -> None:
         offset += written
 
 
-def append(path: Path, data: bytes, *, sync: bool = True) -> None:
+def append(path: Path, data: bytes | Callable[[int], bytes], *, sync: bool = True) -> int:
     """Appends whole lines to a file, made where it is missing, and syncs them.
 
     A torn line at the end, whoever left it there, is closed first, so that it never swallows the next one. When
@@ -104,15 +102,20 @@ def append(path: Path, data: bytes, *, sync: bool = True) -> None:
 
     Args:
         path: The file. Its folder exists.
-        data: One or more lines, each ended by a newline.
+        data: One or more lines, each ended by a newline; or what makes them from the file's size in bytes, called
+            while nobody else can append.
         sync: False leaves the write to the system: it survives the process, but maybe not the machine.
+
+    Returns:
+        The file's size now, in bytes.
 
     Raises:
         StorageError: It could not be written or synced. The file holds what it held before.
     """
-    with _storage('append to', path), _opened(path, os.O_RDWR | os.O_CREAT) as descriptor:
+    with storage_errors('append to', path), _opened(path, os.O_RDWR | os.O_CREAT) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         end = os.fstat(descriptor).st_size
+        data = data(end) if callable(data) else data
         if not end:
             os.fchmod(descriptor, 0o600)
         elif os.pread(descriptor, 1, end - 1) != b'\n':
@@ -127,6 +130,7 @@ def append(path: Path, data: bytes, *, sync: bool = True) -> None:
             with suppress(OSError):
                 os.ftruncate(descriptor, end)
             raise
+        return end + len(data)
 
 
 def _sync_or_rewrite(descriptor: int, data: bytes, offset: int) -> None:
@@ -143,7 +147,7 @@ def seal(path: Path) -> bool:
     Returns:
         Whether it was torn. A missing file is not.
     """
-    with _storage('seal', path), suppress(FileNotFoundError), _opened(path, os.O_RDWR) as descriptor:
+    with storage_errors('seal', path), suppress(FileNotFoundError), _opened(path, os.O_RDWR) as descriptor:
         end = os.fstat(descriptor).st_size
         start = max(0, end - (1 << 20))
         tail = os.pread(descriptor, end - start, start)
@@ -158,25 +162,40 @@ def seal(path: Path) -> bool:
     return False
 
 
-def create(path: Path) -> None:
-    """Creates an empty file, durably.
+def create(path: Path, data: bytes = b'') -> None:
+    """Creates a file, durably: with all of its content, or not at all.
 
     Raises:
         FileExistsError: There is one already. It is a `StorageError` too.
         StorageError: It could not be created; there is none.
     """
-    with _storage('create', path):
+    temporary = _temporary(path)
+    with storage_errors('create', path):
         try:
-            with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
-                os.fchmod(descriptor, 0o600)
+            _write_new(temporary, data)
+            os.link(temporary, path)
         except FileExistsError as error:
             raise FileExists('create', path, error) from error
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
         try:
             sync_folder(path.parent)
         except OSError:
             with suppress(OSError):
                 path.unlink()
             raise
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f'.{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}')
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
+        os.fchmod(descriptor, 0o600)
+        _write_all(descriptor, data, 0)
+        os.fsync(descriptor)
 
 
 class FileExists(StorageError, FileExistsError):
@@ -198,13 +217,10 @@ def replace(path: Path, data: bytes, *, sync_name: bool = True, check: Callable[
         StorageError: It could not be done; the old content stays. Where only the folder's sync failed, the new one
             is there, but a power cut may bring the old one back.
     """
-    temporary = path.with_name(f'.{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}')
-    with _storage('replace', path):
+    temporary = _temporary(path)
+    with storage_errors('replace', path):
         try:
-            with _opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
-                os.fchmod(descriptor, 0o600)
-                _write_all(descriptor, data, 0)
-                os.fsync(descriptor)
+            _write_new(temporary, data)
             if check is not None:
                 check()
             os.replace(temporary, path)  # noqa: PTH105 - the system call by its own name
@@ -218,7 +234,7 @@ def replace(path: Path, data: bytes, *, sync_name: bool = True, check: Callable[
 
 def link(path: Path, second_name: Path) -> bool:
     """Gives a file a second name, durably; returns False when another file has that name."""
-    with _storage('link', second_name):
+    with storage_errors('link', second_name):
         try:
             os.link(path, second_name)
         except FileExistsError:
@@ -230,7 +246,7 @@ def link(path: Path, second_name: Path) -> bool:
 
 def move(path: Path, destination: Path) -> None:
     """Renames a file, durably on both ends."""
-    with _storage('move', path):
+    with storage_errors('move', path):
         path.rename(destination)
         sync_folder(destination.parent)
         if destination.parent != path.parent:
@@ -239,7 +255,7 @@ def move(path: Path, destination: Path) -> None:
 
 def remove(path: Path) -> None:
     """Removes a file, durably; a missing one is no error."""
-    with _storage('remove', path):
+    with storage_errors('remove', path):
         path.unlink(missing_ok=True)
         sync_folder(path.parent)
 
@@ -250,7 +266,7 @@ def read(path: Path) -> bytes | None:
     Raises:
         StorageError: It is there and cannot be read. That is not "missing".
     """
-    with _storage('read', path):
+    with storage_errors('read', path):
         try:
             return path.read_bytes()
         except FileNotFoundError:
@@ -259,32 +275,11 @@ def read(path: Path) -> bytes | None:
 
 def names_in(path: Path) -> list[str]:
     """Returns the names in a folder, none where it is missing."""
-    with _storage('list', path):
+    with storage_errors('list', path):
         try:
             return os.listdir(path)  # noqa: PTH208 - names, not paths
         except FileNotFoundError:
             return []
-
-
-def lines(path: Path, block: int = 1 << 20) -> Iterator[tuple[int, bytes]]:
-    r"""Yields each line that is not blank with its number, from 1; split on `\n` alone, the newline dropped.
-
-    A line longer than 64 MiB comes as its first 64 MiB, so that it is damaged and its number still told. A missing
-    file has no lines. Memory is bounded by the longest line.
-    """
-    with _storage('read', path), suppress(FileNotFoundError), path.open('rb', buffering=0) as file:
-        number, rest = 0, b''
-        while data := file.read(block):
-            first, *others = data.split(b'\n')
-            if len(rest) <= MAX_LINE_BYTES:
-                rest += first
-            for following in others:
-                number += 1
-                if rest.strip():
-                    yield number, rest[: MAX_LINE_BYTES + 1]
-                rest = following
-        if rest.strip():
-            yield number + 1, rest[: MAX_LINE_BYTES + 1]
 
 
 class Lock:
@@ -296,7 +291,7 @@ class Lock:
 
     def acquire(self) -> bytes | None:
         """Takes the lock and returns None; or returns what the one who has it wrote into the file."""
-        with _storage('lock', self._path):
+        with storage_errors('lock', self._path):
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -313,7 +308,7 @@ class Lock:
     def write(self, data: bytes) -> None:
         """Says in the file who holds the lock. Call it after `acquire`."""
         assert self._descriptor is not None  # noqa: S101 - a misuse, not a fault
-        with _storage('write', self._path):
+        with storage_errors('write', self._path):
             _write_all(self._descriptor, data, 0)
             os.ftruncate(self._descriptor, len(data))
 
@@ -335,7 +330,7 @@ def short_name(path: Path) -> Iterator[str]:
     if len(os.fsencode(path)) <= 107:
         yield str(path)
         return
-    with _storage('open the folder', path.parent):
+    with storage_errors('open the folder', path.parent):
         descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f'/proc/self/fd/{descriptor}/{path.name}'

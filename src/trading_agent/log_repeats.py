@@ -9,7 +9,20 @@ WINDOW_SECONDS = 60.0
 MOST_FAULTS = 1000
 """How many different faults are remembered; past it, what comes is told as it comes."""
 
-_SAME = ('event', 'desk', 'backend', 'component', 'source', 'subscriber', 'path', 'line', 'reason', 'error_type')
+_SAME = (
+    'event',
+    'desk',
+    'backend',
+    'component',
+    'server',
+    'tool',
+    'source',
+    'subscriber',
+    'path',
+    'line',
+    'reason',
+    'error_type',
+)
 
 
 @dataclass

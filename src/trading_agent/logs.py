@@ -123,8 +123,9 @@ class Log:
         """Writes from now on what a configuration says, and never a secret that it names."""
         self._lowest = _RANKS.index(config.log_level)
         self._log_content = config.log_content
-        options = [backend.options for backend in config.backends.values()]
+        options: list[Mapping[str, Any]] = [backend.options for backend in config.backends.values()]
         options += [component.options for component in config.components]
+        options += [table for desk in config.desks for server in desk.mcp_servers for table in server.secret_tables]
         named = frozenset().union(*map(secrets_in, options))
         # As they stand in a line of JSON. Those of before stay: what holds one may still run.
         self._secrets |= named | {msgspec.json.encode(secret).decode()[1:-1] for secret in named}

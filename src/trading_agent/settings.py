@@ -1,5 +1,6 @@
 """What can be configured: every table and key, its default and its range."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +16,74 @@ LogLevel = Literal['debug', 'info', 'warning', 'error']
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The base of every table: an unknown key is a mistake."""
+
+
+class ModelOptions(Table, frozen=True, kw_only=True):
+    """What the kinds `anthropic` and `openai_compatible` can be told.
+
+    Attributes:
+        model: The provider's name of the model.
+        api_key_env: The environment variable that holds the key; a key is never written here.
+        api_key_credential: Or the systemd credential that holds it.
+        base_url: Where the API is, where it is not the provider's own.
+        context_tokens: How many tokens the model takes; the session is sent within these.
+        max_tokens: The longest answer, in tokens; 0 for the provider's own choice.
+        temperature: How freely it answers; none for the provider's own choice.
+        first_token_timeout: How long until something of an answer comes.
+        between_tokens_timeout: How long nothing more of it may come.
+        daily_token_budget: How many tokens a desk may use of it on a trading day; 0 for any number.
+    """
+
+    model: str
+    api_key_env: str = ''
+    api_key_credential: str = ''
+    base_url: str | None = None
+    context_tokens: int = 128_000
+    max_tokens: int = 0
+    temperature: float | None = None
+    first_token_timeout: Duration = Duration(60)
+    between_tokens_timeout: Duration = Duration(60)
+    daily_token_budget: int = 0
+
+
+class ClaudeCodeOptions(Table, frozen=True, kw_only=True):
+    """What the kind `claude_code` can be told: the `claude` command, a process for each turn.
+
+    Attributes:
+        command: The command; the one that a package brings along is found too.
+        model: The model; empty for the command's own choice.
+        api_key_env: The environment variable that holds the key; a key is never written here.
+        api_key_credential: Or the systemd credential that holds it.
+        oauth_token_env: The environment variable that holds a token of `claude setup-token`, in place of a key.
+        oauth_token_credential: Or the systemd credential that holds it.
+        base_url: Where the API is, where it is not the provider's own.
+        home: The command's home; the desk's `.claude-home` by default.
+        allowed_tools: Tools of the command that it may use; with any, its whole turn counts as a call with effects.
+        permission_mode: What it does with what is not allowed.
+        mcp_config: A file of MCP servers for the command itself, or none.
+        environment: Further variables of the command's environment.
+        catch_up_budget: How much of what it missed it is told at once, in characters.
+        first_token_timeout: How long until something of an answer comes.
+        between_tokens_timeout: How long nothing more of it may come.
+        daily_token_budget: How many tokens a desk may use of it on a trading day; 0 for any number.
+    """
+
+    command: str = 'claude'
+    model: str = ''
+    api_key_env: str = ''
+    api_key_credential: str = ''
+    oauth_token_env: str = ''
+    oauth_token_credential: str = ''
+    base_url: str = ''
+    home: str | None = None
+    allowed_tools: list[str] = []
+    permission_mode: str = 'dontAsk'
+    mcp_config: str | None = None
+    environment: dict[str, str] = {}
+    catch_up_budget: int = 200_000
+    first_token_timeout: Duration = Duration(120)
+    between_tokens_timeout: Duration = Duration(120)
+    daily_token_budget: int = 0
 
 
 class OfflineOptions(Table, frozen=True, kw_only=True):
@@ -37,12 +106,48 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     """One `[backends.NAME]`.
 
     Attributes:
-        kind: `offline`, or `package.module:callable`.
+        kind: `offline`, `anthropic`, `openai_compatible`, `claude_code`, or `package.module:callable`.
         options: The further keys, as they stand in the file; each kind knows its own.
     """
 
     kind: str
     options: dict[str, Any] = {}
+
+
+class McpServer(Table, frozen=True, kw_only=True):
+    """One of a desk's `mcp_servers`: a program that is started, or an address.
+
+    In `env` and `headers` a key that ends in `_env` or `_credential` says where its value is: `TOKEN_env = "NAME"`
+    is the environment variable NAME of the daemon under the name TOKEN, `TOKEN_credential = "name"` a systemd
+    credential.
+
+    Attributes:
+        name: At most 24 of a-z, 0-9, `_` and `-`; its tools are told as `name__tool`.
+        command: The program and its arguments. It is found by PATH.
+        env: Its environment besides PATH, HOME and LANG: it sees nothing else of the daemon's.
+        url: Where it listens (streamable HTTP), in the place of a command.
+        headers: HTTP headers sent with every request.
+        api_key_env: The environment variable that holds the key sent as `Authorization: Bearer …`.
+        api_key_credential: The systemd credential that holds it.
+        timeout: How long a call may take.
+        max_result: The longest result that the model is shown, in bytes as UTF-8; the rest is cut off.
+    """
+
+    name: str
+    command: list[str] = msgspec.field(default_factory=list)
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    url: str | None = None
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    api_key_env: str | None = None
+    api_key_credential: str | None = None
+    timeout: Duration = Duration(30)
+    max_result: Size = Size(64 << 10)
+
+    @property
+    def secret_tables(self) -> list[Mapping[str, Any]]:
+        """The tables in which secrets are named; see `credentials.secrets_in`."""
+        named = {'api_key_env': self.api_key_env, 'api_key_credential': self.api_key_credential}
+        return [self.env, self.headers, {key: name for key, name in named.items() if name is not None}]
 
 
 class Desk(Table, frozen=True, kw_only=True):
@@ -58,6 +163,10 @@ class Desk(Table, frozen=True, kw_only=True):
         summary_budget: The longest summary, in characters.
         memory_budget: The longest Memory.md that a review may write, in characters.
         carry_summaries: Most sessions whose summaries a new one begins with.
+        skills: Whether changes of skills are proposed to a person (`propose`) or made at once (`apply`).
+        read_only_tools: Patterns of tools that have no effects, such as `time__*`; every other one may have some.
+        allow: Patterns of the tools that may be called; none for all.
+        mcp_servers: Programs or addresses that bring tools.
     """
 
     name: str
@@ -69,6 +178,10 @@ class Desk(Table, frozen=True, kw_only=True):
     summary_budget: int = 6000
     memory_budget: int = 12000
     carry_summaries: int = 3
+    skills: Literal['propose', 'apply'] = 'propose'
+    read_only_tools: list[str] = []
+    allow: list[str] = []
+    mcp_servers: list[McpServer] = []
 
 
 class Component(Table, frozen=True, kw_only=True):
@@ -158,6 +271,14 @@ RANGES: dict[str, tuple[float, float, str]] = {
     'summary_budget': (200, 1_000_000, 'from 200 to 1000000 characters'),
     'memory_budget': (200, 1_000_000, 'from 200 to 1000000 characters'),
     'carry_summaries': (0, 100, 'from 0 to 100'),
+    'context_tokens': (1000, 100_000_000, 'from 1000 to 100000000'),
+    'max_tokens': (0, 10_000_000, '0 or more'),
+    'catch_up_budget': (1000, 100_000_000, 'from 1000 to 100000000 characters'),
+    'first_token_timeout': (0.001, 86400, 'from 1ms to 24h'),
+    'between_tokens_timeout': (0.001, 86400, 'from 1ms to 24h'),
+    'daily_token_budget': (0, 1 << 60, '0 or more'),
+    'timeout': (0.1, 3600, 'from 100ms to 1h'),
+    'max_result': (1 << 10, 1 << 20, 'from 1KiB to 1MiB'),
     'delay': (0, 86400, 'from 0s to 24h'),
     'chunk_delay': (0, 86400, 'from 0s to 24h'),
     'fail_every': (0, 1_000_000_000, '0 or more'),

@@ -196,7 +196,9 @@ class Process:
         self._process.stderr.close()
 
 
-class _UnixConnection(http.client.HTTPConnection):
+class UnixConnection(http.client.HTTPConnection):
+    """A connection to the control socket."""
+
     def __init__(self, path: Path) -> None:
         super().__init__('localhost', timeout=DEADLINE)
         self._path = path
@@ -214,7 +216,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 def unix_request(path: Path, method: str, target: str, body: Line | None = None) -> tuple[int, Any]:
     """Makes an HTTP request on a unix socket; returns the status and the decoded answer."""
-    connection = _UnixConnection(path)
+    connection = UnixConnection(path)
     try:
         connection.request(method, target, None if body is None else json.dumps(body))
         response = connection.getresponse()

@@ -71,7 +71,8 @@ def check_told(daemon: Process) -> None:
     assert desks['failing']['state'] == 'running'
     assert 'no backend can answer' in desks['failing']['reason']
     assert 'mend a backend' in desks['failing']['reason']
-    assert desks['failing']['backends'] == [{'name': 'failing', 'state': 'failing'}]
+    (backend,) = desks['failing']['backends']
+    assert (backend['name'], backend['state']) == ('failing', 'failing')
     assert (desks['failing']['queue'], desks['failing']['oldest_trigger_at'] is None) == (1, False)
     assert desks['spoilt']['state'] == 'parked'
     assert 'move it away; then `trading-agent resume spoilt`' in desks['spoilt']['reason']

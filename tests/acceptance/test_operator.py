@@ -431,7 +431,7 @@ def test_why_at_each_stage_of_a_triggers_life(start: Start, gate: Gate) -> None:
     shown = done_by(daemon, 'why', 'main', 'li')
     assert shown.startswith('life, a trigger of main: answered\n')
     assert f'sessions/{session_id}.jsonl, line 1 (`trading-agent show main {session_id}`)' in shown
-    assert 'cut off: the process or the desk ended' in shown
+    assert 'cut off by a crash' in shown
     done = daemon.cli('why', 'main', 'leif')
     assert (done.returncode, 'did you mean life?' in done.stderr) == (1, True)
 

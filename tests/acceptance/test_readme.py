@@ -59,6 +59,7 @@ def plain(output: str) -> str:
         (r'\b\d+(\.\d+)? ?(ms|s|m|h)\b', 'AGE'),
         (r'\bpid \d+', 'pid N'),
         (r'\d+ turns/s', 'N turns/s'),
+        (r'\b\d+(\.\d+)? (kB|MB)', 'SIZE'),
         (r'\bby \w+', 'by SOMEBODY'),
         (r'─+|━+|-{3,}', '-'),
         (r'[ \t]+', ' '),
@@ -125,7 +126,7 @@ def test_every_command_prints_what_the_readme_says(place: int, printed: list[str
 
 def example(name: str) -> str:
     """Returns the code block that follows `<!-- name -->`."""
-    found = re.search(rf'<!-- {re.escape(name)} -->\n```(?:python|toml)\n(.*?)```', README.read_text(), re.DOTALL)
+    found = re.search(rf'<!-- {re.escape(name)} -->\n```(?:python|toml|text)\n(.*?)```', README.read_text(), re.DOTALL)
     assert found is not None, name
     return found[1]
 
@@ -154,6 +155,16 @@ def test_the_embedding(tmp_path: Path) -> None:
         [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
     )
     assert re.search(r'\d{4}-\d\d-\d\d-1', result.stdout)
+
+
+def test_the_session(tmp_path: Path) -> None:
+    """The conversation of the README, run as printed, prints what stands under it."""
+    (tmp_path / 'session.py').write_text(example('session.py'))
+    result = subprocess.run(
+        [sys.executable, '-W', 'error', 'session.py'],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert result.stdout == example('session.txt'), result.stderr
 
 
 def test_the_backend(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def check_rolled_over(workspace: Path, whole: Path) -> None:
     assert files.summary(DAY) == expected.summary(DAY)
     assert files.summary(DAY).count(f'## Session {SESSION}\n') == 1
     assert (files.folder / 'Memory.md').read_text() == (expected.folder / 'Memory.md').read_text()
-    assert [path.name for path in (files.folder / 'memory_history').iterdir()] == [f'{SESSION}.md']
+    assert [path.name for path in (files.folder / 'memory_history').glob('*.md')] == [f'{SESSION}.md']
     assert [path.name for path in (files.folder / 'triggers').iterdir()] == [f'{SESSION}.jsonl']
     assert files.session(SESSION) == expected.session(SESSION)
     assert not (files.folder / 'sessions' / 'rollover.json').exists()

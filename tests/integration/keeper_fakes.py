@@ -17,6 +17,7 @@ from trading_agent.clock import INDIA, ManualClock
 from trading_agent.errors import StorageError
 from trading_agent.events import Event
 from trading_agent.files import Disk
+from trading_agent.memory.day_notes import DayNotes
 from trading_agent.memory.exchange import Exchange
 from trading_agent.memory.memory_file import MemoryFile
 from trading_agent.memory.review import Limits
@@ -25,6 +26,8 @@ from trading_agent.memory.session_keeper import SessionKeeper
 from trading_agent.memory.session_state import SessionState, split_session_id
 from trading_agent.memory.session_store import SessionStore
 from trading_agent.memory.trigger_queue import TriggerQueue
+from trading_agent.routing.backend import Backend
+from trading_agent.routing.backend_health import BackendHealth
 from trading_agent.routing.model_router import ModelRouter
 from trading_agent.routing.turn_runner import TextPiece, Turn, TurnAnswered, TurnEvent, TurnRunner, UsageCounted
 from trading_agent.trigger import Trigger
@@ -93,16 +96,20 @@ class Model:
 
     Attributes:
         turns: What the desk was told.
-        reviews: The sessions that it was asked to review.
+        reviews: The sessions that it was asked to review, also in parts.
+        curations: How it was asked about skills.
         on_turn: Returns the answer to a turn.
         on_review: Returns the answer to a review, as an object or as text.
+        on_curation: Returns what is to be done to the skills.
     """
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
         self.reviews: list[str] = []
+        self.curations: list[str] = []
         self.on_turn: Callable[[Turn], Awaitable[str]] = self.answer
         self.on_review: Callable[[Turn], Awaitable[dict[str, Any] | str]] = self.review
+        self.on_curation: Callable[[Turn], Awaitable[list[dict[str, str]]]] = self.curate
 
     async def run(self, turn: Turn) -> AsyncIterator[TurnEvent]:
         if turn.schema is None:
@@ -111,6 +118,9 @@ class Model:
             yield TextPiece(answer)
             yield UsageCounted(input_tokens=10, output_tokens=2)
             yield TurnAnswered(answer, {'turns': len(self.turns)})
+        elif 'actions' in turn.schema['properties']:
+            self.curations.append(turn.text)
+            yield TurnAnswered(json.dumps({'actions': await self.on_curation(turn)}))
         else:
             self.reviews.append(reviewed(turn))
             reviewed_as = await self.on_review(turn)
@@ -127,10 +137,13 @@ class Model:
             'reasons': 'a lesson',
         }
 
+    async def curate(self, turn: Turn) -> list[dict[str, str]]:
+        return []
+
 
 def reviewed(turn: Turn) -> str:
     """Returns the session that a review is about."""
-    found = re.search(r'The session (\S+) of the desk', turn.text)
+    found = re.search(r'[Tt]he session (\S+) of the desk', turn.text)
     assert found is not None
     return found[1]
 
@@ -193,7 +206,7 @@ class Box:
         clock: ManualClock | None = None,
         *,
         runners: Sequence[TurnRunner] = (),
-        curator: Curator | None = None,
+        curator: Curator | Callable[['Box'], Curator] | None = None,
         limits: Limits | None = None,
         rollover_at: timedelta = timedelta(),
         disk: Disk | None = None,
@@ -211,9 +224,13 @@ class Box:
 
     def build(self) -> None:
         disk = self.disk or Disk()
-        self.memory = MemoryFile(self.folder)
+        self.memory = MemoryFile(self.folder, self.clock.now)
+        self.notes = DayNotes(self.folder)
         self.store = SessionStore(self.folder / 'sessions', lambda: self.clock.trusted_date(self.rollover_at))
-        backends = [('first', self.runners[0]), *((f'other-{n}', r) for n, r in enumerate(self.runners[1:], 1))]
+        names = ['first', *(f'other-{number}' for number in range(1, len(self.runners)))]
+        # Asked again at once: what a failure costs in time is not the point here.
+        healths = [BackendHealth(name, self.publish, cool_down=(0.0, 0.0)) for name in names]
+        backends = [Backend(*each) for each in zip(names, self.runners, healths, strict=True)]
         self.router = ModelRouter('main', self.store, backends, self.publish, self.clock, memory=self.memory, disk=disk)
         self.queue = TriggerQueue(self.folder, 'main', self.clock, self.publish, disk)
         self.keeper = SessionKeeper(
@@ -221,12 +238,14 @@ class Box:
             self.router,
             self.store,
             self,
-            self.curator,
+            self.curator(self) if callable(self.curator) else self.curator,
             memory=self.memory,
+            notes=self.notes,
             clock=self.clock,
             limits=self.limits,
             disk=disk,
             archive=self.queue.archive,
+            ended_digest=lambda: self.router.ended_digest,
         )
 
     async def start(self) -> None:

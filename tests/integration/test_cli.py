@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import pty
 import queue
 import re
 import signal
@@ -23,10 +22,10 @@ import anyio
 import click
 import msgspec
 import pytest
-from click.testing import CliRunner, Result
+from cli_fakes import call, lonely, on_terminal, start
 
 from trading_agent import __version__, config, settings
-from trading_agent.cli import client, hold, init, unit, workspace
+from trading_agent.cli import client, hold, init, unit
 from trading_agent.cli.main import COMMANDS, cli
 from trading_agent.cli.options import Options
 from trading_agent.daemon.sources.control import ControlServer
@@ -170,12 +169,7 @@ class Daemon:
 @pytest.fixture(autouse=True)
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test finds a daemon or a configuration of this machine."""
-    monkeypatch.chdir(tmp_path)
-    for name in ('TRADING_AGENT_CONFIG', 'TRADING_AGENT_WORKSPACE', 'STATE_DIRECTORY'):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(client, 'RUNTIME_FOLDER', tmp_path / 'run')
-    monkeypatch.setattr(workspace, 'STATE_FOLDER', tmp_path / 'state')
-    monkeypatch.setattr(unit, 'UNIT', tmp_path / 'trading-agent.service')
+    lonely(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -189,22 +183,6 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
     running.stop()
 
 
-def call(*arguments: str, stdin: str | bytes | None = None) -> Result:
-    """Runs a command in this process; an exception that is no exit is raised."""
-    result = CliRunner().invoke(cli, arguments, input=stdin)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
-
-
-def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:  # noqa: ANN401 - those of Popen
-    """Starts the real command."""
-    command = [sys.executable, '-m', 'trading_agent', *arguments]
-    pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, 'text': True, 'encoding': 'utf-8'}
-    # A shell that runs the tests in the background has made SIGINT ignored, which a child inherits.
-    return subprocess.Popen(command, preexec_fn=_heed_sigint, **{**pipes, **options})  # noqa: PLW1509
-
-
 def answer_once(listener: socket.socket, answer: bytes) -> None:
     """Answers one request with these bytes, whatever they are, and ends the connection."""
     connection, _ = listener.accept()
@@ -214,10 +192,6 @@ def answer_once(listener: socket.socket, answer: bytes) -> None:
         while not request.endswith(b'}' if request.startswith(b'POST') else b'\r\n\r\n'):
             request += connection.recv(1 << 16)
         connection.sendall(answer)
-
-
-def _heed_sigint() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 # -- finding the daemon --------------------------------------------------------------------------------------------
@@ -468,7 +442,11 @@ def test_status_for_programs(daemon: Daemon) -> None:
         'last_turn_at',
         'backends',
         'next_boundary',
+        'usage',
+        'last_backend',
+        'last_preferred',
     ]
+    assert desk['usage'] == {'session': {}, 'day': {}}
     assert desk['backends'] == [{'name': 'offline', 'state': 'up'}]
 
 
@@ -479,26 +457,6 @@ def test_status_for_people_without_a_terminal(daemon: Daemon) -> None:
     assert re.search(r'^main +parked +0 +- +0s ago +offline +2026-10-19-1 +2 +20 Oct 00:00$', shown, re.MULTILINE)
     assert shown.endswith('main: the disk is full: free some space\n')
     assert '\x1b' not in shown
-
-
-def on_terminal(*arguments: str, columns: int = 120, **environ: str) -> str:
-    """Returns what a command writes on a terminal of so many columns."""
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, 'TERM': 'xterm-256color', 'COLUMNS': str(columns)} | environ
-    if 'NO_COLOR' not in environ:
-        environment.pop('NO_COLOR', None)
-    process = start(*arguments, stdout=theirs, env=environment)
-    os.close(theirs)
-    shown = b''
-    try:
-        while data := os.read(ours, 1 << 16):
-            shown += data
-    except OSError:
-        pass  # Linux tells the end of a terminal so.
-    os.close(ours)
-    process.communicate(timeout=10)
-    assert process.returncode == 0
-    return shown.decode().replace('\r\n', '\n')
 
 
 def test_status_for_people_on_a_terminal(daemon: Daemon) -> None:
@@ -944,6 +902,7 @@ def test_sessions_are_listed_newest_first(store: SessionStore) -> None:
             'first_at': '2026-10-19T04:00:00.000000Z',
             'last_at': '2026-10-19T05:00:00.000000Z',
             'current': True,
+            'usage': {},
         },
         {
             'id': '2026-10-16-1',
@@ -952,6 +911,7 @@ def test_sessions_are_listed_newest_first(store: SessionStore) -> None:
             'first_at': '2026-10-16T04:00:00.000000Z',
             'last_at': '2026-10-16T05:00:00.000000Z',
             'current': False,
+            'usage': {},
         },
     ]
     shown = call('sessions', 'main').stdout
@@ -966,7 +926,7 @@ def test_show_is_the_current_session_unless_one_is_named(store: SessionStore) ->
     shown = json.loads(call('show', 'main', '--json').stdout)
     assert shown['session_id'] == '2026-10-19-1'
     assert shown['exchanges'] == [exchange.to_json_dictionary() for exchange in store.exchanges('2026-10-19-1')]
-    assert list(shown) == ['session_id', 'exchanges']
+    assert list(shown) == ['session_id', 'exchanges', 'usage']
     assert json.loads(call('show', 'main', '2026-10-16-1', '--json').stdout)['exchanges'][0]['answer'] == 'It is 4.'
     assert call('show', 'main').stdout == (
         'session 2026-10-19-1, 2 exchanges\n'
@@ -1211,7 +1171,7 @@ def test_the_starter_has_every_key_at_its_default(tmp_path: Path) -> None:
     assert msgspec.structs.replace(loaded, file=None) == msgspec.structs.replace(
         config.Config(), backends=loaded.backends
     )
-    assert config.offline_options(loaded.backends['offline']) == config.OfflineOptions()
+    assert config.options_of(loaded.backends['offline']) == config.OfflineOptions()
     for table in (settings.File, settings.Desk, settings.OfflineOptions, settings.Component):
         for key in table.__struct_fields__:
             assert re.search(rf'^(# )?(\[+)?{key}\b', text, re.MULTILINE), key
@@ -1279,7 +1239,8 @@ def test_why_for_programs(records: Path) -> None:
     told = json.loads(call('why', 'main', 'a-5', '--json').stdout)
     assert list(told) == [
         'id', 'desk', 'state', 'source', 'priority', 'received_at', 'not_before', 'expires_at', 'text', 'waited_ms',
-        'attempts', 'turn', 'outcome', 'closed_at', 'session_id', 'backend', 'exchange', 'steps', 'earlier',
+        'attempts', 'turn', 'outcome', 'closed_at', 'session_id', 'backend', 'model', 'exchange', 'steps', 'earlier',
+        'turns', 'events', 'usage',
     ]  # fmt: skip
     assert (told['state'], told['waited_ms'], told['attempts'], told['backend']) == ('answered', 2500, 2, 'offline')
     exchange = told['exchange']

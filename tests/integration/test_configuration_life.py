@@ -325,7 +325,8 @@ class Life:
         found: list[Any] = [daemon._slots.total_tokens, sorted(daemon.configuration.plan.components)]
         for name, desk in daemon.supervisor.desks.items():
             found.append((name, desk.settings, desk.queue.limit, desk.queue.max_size))
-            found.append(msgspec.structs.replace(desk.status(), last_turn_at=None))
+            never = {'last_turn_at': None, 'last_backend': None, 'last_preferred': None}
+            found.append(msgspec.structs.replace(desk.status(), **never))
         found += daemon.configuration.unconfigured
         return found
 

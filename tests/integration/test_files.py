@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trading_agent import files
+from trading_agent import files, json_lines
 from trading_agent.errors import StorageError
 
 
@@ -445,14 +445,14 @@ def test_missing_is_not_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """A missing file reads as None, no lines or no names; one that cannot be read is an error."""
     missing = tmp_path / 'missing'
     assert files.read(missing) is None
-    assert list(files.lines(missing)) == []
+    assert list(json_lines.read(missing)) == []
     assert files.names_in(missing) == []
     (tmp_path / 'file').write_text('x')
     for unreadable in (tmp_path, tmp_path / 'file' / 'below'):
         with pytest.raises(StorageError):
             files.read(unreadable)
         with pytest.raises(StorageError):
-            list(files.lines(unreadable))
+            list(json_lines.read(unreadable))
     with pytest.raises(StorageError):
         files.names_in(tmp_path / 'file')
 
@@ -461,7 +461,7 @@ def test_lines_are_split_on_newlines_alone(log: Path) -> None:
     """U+2028, U+2029, U+0085, form feeds and carriage returns stay inside their line; blank lines only count."""
     text = 'a\u2028b\u2029c\u0085d\x0b\x0c\x1c\x1d\x1e\re'
     log.write_bytes(f'{text}\n\n  \t\nlast, torn'.encode())
-    assert list(files.lines(log)) == [(1, text.encode()), (4, b'last, torn')]
+    assert list(json_lines.read(log)) == [(1, text.encode()), (4, b'last, torn')]
 
 
 @given(data=st.binary(max_size=200).map(lambda data: data.replace(b'\x00', b'\n')), block=st.integers(1, 20))
@@ -471,15 +471,15 @@ def test_lines_of_any_bytes(data: bytes, block: int, tmp_path_factory: pytest.Te
     path = tmp_path_factory.mktemp('lines') / 'file'
     path.write_bytes(data)
     expected = [(number, line) for number, line in enumerate(data.split(b'\n'), 1) if line.strip()]
-    assert list(files.lines(path, block)) == expected
+    assert list(json_lines.read(path, block)) == expected
 
 
 def test_a_line_without_end_is_cut_and_the_next_ones_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line longer than the limit comes cut, so that it is damaged; those behind it come whole, with their numbers."""
-    monkeypatch.setattr(files, 'MAX_LINE_BYTES', 10)
+    monkeypatch.setattr(json_lines, 'MAX_LINE_BYTES', 10)
     path = tmp_path / 'file'
     path.write_bytes(b'short\n' + b'x' * 1000 + b'\nafter\n' + b'y' * 10 + b'\n' + b'z' * 50)
-    found = list(files.lines(path, 7))
+    found = list(json_lines.read(path, 7))
     assert found == [(1, b'short'), (2, b'x' * 11), (3, b'after'), (4, b'y' * 10), (5, b'z' * 11)]
 
 
@@ -487,7 +487,7 @@ def test_memory_is_bounded_by_the_limit_of_a_line(tmp_path: Path, monkeypatch: p
     """A line of 64 MiB, read with a limit of 1 KiB, never takes more than a few blocks of memory."""
     import tracemalloc
 
-    monkeypatch.setattr(files, 'MAX_LINE_BYTES', 1024)
+    monkeypatch.setattr(json_lines, 'MAX_LINE_BYTES', 1024)
     path = tmp_path / 'file'
     with path.open('wb') as file:
         file.truncate(64 << 20)
@@ -495,7 +495,7 @@ def test_memory_is_bounded_by_the_limit_of_a_line(tmp_path: Path, monkeypatch: p
         file.write(b'\nafter\n')
     tracemalloc.start()
     try:
-        found = list(files.lines(path, 1 << 16))
+        found = list(json_lines.read(path, 1 << 16))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -39,6 +39,7 @@ from trading_agent.events import (
     TurnStarted,
 )
 from trading_agent.memory.trigger_queue import CUT_OFFS_ALLOWED
+from trading_agent.routing import backend_health
 from trading_agent.trigger import Trigger
 
 EVENING = datetime(2026, 3, 10, 23, 50, tzinfo=INDIA)
@@ -247,7 +248,7 @@ async def test_during_a_rollover(tmp_path: Path) -> None:
             assert (desk.status().state, desk.queue.depth, desk.stage) == ('paused', 1, 'waiting')
             await desk.resume('asha')
             await until(lambda desk=desk: not desk.queue.depth, 'it is answered')  # type: ignore[misc]
-        assert gate.seen.count('review') == 1
+        assert gate.seen.count('review') == 2  # of the day, and of the skills
         assert exchanges(folder, '2026-03-11-1') == ['night']
 
 
@@ -277,6 +278,7 @@ async def test_a_rollover_that_waits_for_the_turn(tmp_path: Path) -> None:
 async def test_while_no_backend_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A desk that waits for a backend tries no more while it is paused, and goes on with the same trigger."""
     monkeypatch.setattr(desk_loop, 'TRY_AGAIN_SECONDS', (0.02, 0.05))
+    monkeypatch.setattr(backend_health, 'COOL_DOWN_SECONDS', (0.02, 0.05))
     calls: list[str] = []
     backends = {'bad': Backend(kind='test_hold:failing', options={'calls': calls, 'failures': 1000})}
     config = config_for(tmp_path, desks=[Desk(name='main', backends=['bad'])], backends=backends)

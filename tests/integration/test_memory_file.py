@@ -34,7 +34,7 @@ def memory(folder: Path) -> MemoryFile:
 
 def history(folder: Path) -> dict[str, str]:
     """Returns the old texts by their names."""
-    return {path.name: path.read_text() for path in (folder / 'memory_history').glob('*')}
+    return {path.name: path.read_text() for path in (folder / 'memory_history').glob('*.md')}
 
 
 def replaced(memory: MemoryFile, text: str, session_id: str = SESSION) -> bool:
@@ -149,7 +149,7 @@ def test_a_deleted_text_is_an_edit(memory: MemoryFile) -> None:
         memory.replace(SESSION, 'Sell high.', missing)
 
 
-@pytest.mark.parametrize('step', [1, 2, 3, 4])
+@pytest.mark.parametrize('step', [1, 2, 3, 4, 5])
 def test_an_edit_in_the_last_moment_is_never_overwritten(
     memory: MemoryFile, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
@@ -167,7 +167,7 @@ def test_an_edit_in_the_last_moment_is_never_overwritten(
     monkeypatch.setattr(os, 'fsync', edit)
     with pytest.raises(MemoryEdited):
         memory.replace(SESSION, 'Sell high.', digest)
-    assert len(calls) == 4
+    assert len(calls) == 5
     assert memory.path.read_text() == 'Edited.\n'
     assert [path.name for path in memory.path.parent.iterdir() if path.is_file()] == ['Memory.md']
 
@@ -210,7 +210,8 @@ def test_modes(memory: MemoryFile, folder: Path) -> None:
     memory.path.chmod(0o644)
     replaced(memory, 'Sell high.')
     modes = {path.name: path.stat().st_mode & 0o777 for path in folder.rglob('*')}
-    assert modes == {'Memory.md': 0o600, 'memory_history': 0o700, '2026-10-19-1.md': 0o600}
+    files = dict.fromkeys(('Memory.md', '2026-10-19-1.md', 'ledger.jsonl'), 0o600)
+    assert modes == {**files, 'memory_history': 0o700}
 
 
 @given(old=st.binary(max_size=60), new=st.text(st.characters(exclude_categories=()), max_size=30))

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,20 +11,18 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from keeper_fakes import MONDAY, MONDAY_MORNING, TUESDAY, InlineDisk, around, failing, spare_the_disk, until
+from keeper_fakes import MONDAY, TUESDAY, InlineDisk, around, failing, spare_the_disk, until
+from router_fakes import Desk, Scripted, says
 
 from trading_agent import files
-from trading_agent.clock import ManualClock
 from trading_agent.errors import BackendError, NoBackend, StorageError, TurnRefused
-from trading_agent.events import Event, ModelCallFailed, TurnOutput, WriteFailed
+from trading_agent.events import BackendDown, BackendUp, TurnOutput, WriteFailed
 from trading_agent.memory.exchange import Exchange
 from trading_agent.memory.memory_file import MemoryFile
 from trading_agent.memory.session_state import RouteState
-from trading_agent.memory.session_store import SessionStore
+from trading_agent.messages import Usage
 from trading_agent.routing import model_call, model_router
-from trading_agent.routing.model_router import ModelRouter
-from trading_agent.routing.turn_runner import TextPiece, Turn, TurnAnswered, TurnEvent, TurnRunner, UsageCounted
-from trading_agent.trigger import Trigger
+from trading_agent.routing.turn_runner import TextPiece, Turn, TurnAnswered, TurnEvent, UsageCounted
 
 SCHEMA = {
     'type': 'object',
@@ -39,62 +37,6 @@ MISCOUNTED = UsageCounted(input_tokens='many')  # type: ignore[arg-type] # what 
 @pytest.fixture(autouse=True)
 def _without_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     spare_the_disk(monkeypatch)
-
-
-class Scripted:
-    """A runner that yields what it was given; an exception in it is raised, and a callable is awaited.
-
-    Attributes:
-        turns: What it was asked.
-        closed: How often a run of it came to its end, in whatever way.
-    """
-
-    def __init__(self, *script: Any) -> None:  # noqa: ANN401 - events, exceptions and callables
-        self.script: Sequence[Any] = script
-        self.turns: list[Turn] = []
-        self.closed = 0
-
-    async def run(self, turn: Turn) -> AsyncIterator[TurnEvent]:
-        self.turns.append(turn)
-        try:
-            for step in self.script:
-                if isinstance(step, BaseException):
-                    raise step
-                if isinstance(step, TurnEvent):
-                    yield step
-                else:
-                    await step()
-        finally:
-            self.closed += 1
-
-
-def says(text: str, state: dict[str, Any] | None = None) -> Scripted:
-    """Returns a runner that answers this."""
-    return Scripted(TurnAnswered(text, state))
-
-
-class Desk:
-    """A router with its store, and what it told."""
-
-    def __init__(self, folder: Path, *runners: TurnRunner, clock: ManualClock | None = None, **options: Any) -> None:  # noqa: ANN401 - as ModelRouter takes them
-        self.events: list[Event] = []
-        self.clock = clock or ManualClock(MONDAY_MORNING)
-        self.store = SessionStore(folder / 'sessions', lambda: self.clock.trusted_date(timedelta()))
-        names = ['claude', 'gpt', 'third'][: len(runners)]
-        self.router = ModelRouter(
-            'main', self.store, list(zip(names, runners, strict=True)), self.events.append, self.clock, **options
-        )
-
-    async def run(self, text: str = 'news', **options: int) -> Exchange:
-        if self.router.session_id is None:
-            await self.router.restore_session()
-        return await self.router.run(Trigger(text, 'main', id='t1', received_at=self.clock.now()), **options)
-
-    def failures(self) -> list[ModelCallFailed]:
-        return [event for event in self.events if isinstance(event, ModelCallFailed)]
-
-    def log(self) -> list[str]:
-        return [exchange.answer for exchange in self.store.exchanges(self.router.session_id or '')]
 
 
 # -- who answers -----------------------------------------------------------------------------------------------
@@ -159,9 +101,12 @@ async def test_a_backend_that_answers_again_is_healthy_again(tmp_path: Path) -> 
     first = Scripted(ValueError('bad'))
     desk = Desk(tmp_path, first, says('yes'))
     await desk.run()
+    assert desk.router.failing == {'claude'}
     first.script = [TurnAnswered('back')]
+    desk.cool_down()
     assert (await desk.run()).backend_name == 'claude'
     assert desk.router.failing == set()
+    assert [event.backend for event in desk.events if isinstance(event, BackendDown | BackendUp)] == ['claude'] * 2
 
 
 async def test_when_all_fail_each_failure_is_named(tmp_path: Path) -> None:
@@ -295,6 +240,9 @@ async def test_pieces_are_told_as_they_come(tmp_path: Path) -> None:
     seen: list[int] = []
 
     async def look() -> None:
+        with anyio.fail_after(5):
+            while not desk.events:  # noqa: ASYNC110 - any condition
+                await anyio.sleep(0.005)
         seen.append(len(desk.events))
 
     desk = Desk(
@@ -422,7 +370,7 @@ async def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.Mon
 
     def full(path: Path) -> None:
         nonlocal times
-        if path.name == '2026-10-19-1.jsonl' and times < 2:
+        if path == desk.store.log_path('2026-10-19-1') and times < 2:
             times += 1
             raise failing('append to', path, errno.ENOSPC)
 
@@ -522,11 +470,18 @@ async def test_a_native_cancellation_is_one_too(tmp_path: Path) -> None:
 
 
 async def test_a_turn_cancelled_while_it_is_kept_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the first byte of the exchange on a cancellation waits: the exchange is whole, in the log and in memory."""
+    """From the first byte of a turn's end on a cancellation waits: the exchange is whole, in the log and in memory."""
     desk = Desk(tmp_path, says('precious'), disk=InlineDisk())
     await desk.router.restore_session()
+    appended: list[Path] = []
     with anyio.CancelScope() as scope:
-        around(monkeypatch, 'append', lambda _: scope.cancel())
+
+        def cancel_at_the_end(path: Path) -> None:
+            appended.append(path)
+            if len(appended) > 1:  # the first one is the turn's beginning
+                scope.cancel()
+
+        around(monkeypatch, 'append', cancel_at_the_end)
         await desk.run()
     assert desk.log() == ['precious']
     assert len(desk.router.exchanges) == 1
@@ -572,7 +527,7 @@ async def test_a_question_is_answered_beside_the_session(tmp_path: Path) -> None
     runner.script = [TextPiece('{'), UsageCounted(3, 4), TurnAnswered('{"summary": "x", "score": 3}', {'resume': 'c2'})]
     reply = await desk.router.ask(QUESTIONED, 'sum it up', SCHEMA)
     assert (reply.data, reply.backend) == ({'summary': 'x', 'score': 3}, 'claude')
-    assert reply.usage == {'input_tokens': 3, 'output_tokens': 4}
+    assert desk.router.usage.session == desk.router.usage.day == Usage(3, 4)
     turn = runner.turns[-1]
     assert (turn.text, turn.schema, turn.exchanges) == ('sum it up', SCHEMA, QUESTIONED)
     assert (turn.runner_state, turn.exchanges_seen) == (None, 0)

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trading_agent import files
+from trading_agent import files, json_lines
 from trading_agent.errors import InvalidSessionId, StorageError
 from trading_agent.memory.daily_summary import split_sections
 from trading_agent.memory.session_store import (
@@ -140,7 +140,7 @@ def test_a_line_that_is_too_long_costs_itself(
     store: SessionStore, damage: list[Damage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line beyond the limit is told as damaged, and the lines behind it are read."""
-    monkeypatch.setattr(files, 'MAX_LINE_BYTES', 1000)
+    monkeypatch.setattr(json_lines, 'MAX_LINE_BYTES', 1000)
     long = json.dumps({**GOOD.to_json_dictionary(), 'answer': 'x' * 5000}).encode()
     log_of(store, LINE, long, LINE)
     assert store.exchanges(SESSION) == [GOOD, GOOD]

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trading_agent import files
+from trading_agent import files, json_lines
 from trading_agent.clock import ManualClock
 from trading_agent.errors import DeskUnusable, StorageError
 from trading_agent.events import (
@@ -235,13 +235,13 @@ async def test_a_queue_that_was_not_loaded_loads_itself_once(tmp_path: Path, mon
     await earlier.accept('old')
     box = Box(tmp_path / 'desk')
     reads: list[Path] = []
-    real = files.lines
+    real = json_lines.read
 
     def lines(path: Path) -> Any:  # noqa: ANN401
         reads.append(path)
         return real(path)
 
-    monkeypatch.setattr(files, 'lines', lines)
+    monkeypatch.setattr(json_lines, 'read', lines)
     receipts: list[Receipt] = []
 
     async def send(trigger_id: str) -> None:

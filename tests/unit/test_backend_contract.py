@@ -11,7 +11,8 @@ import pytest
 
 from trading_agent.config import OfflineOptions
 from trading_agent.errors import BackendError, TurnRefused
-from trading_agent.routing.offline import OfflineRunner
+from trading_agent.providers.offline import OfflineProvider
+from trading_agent.routing.provider_runner import ProviderRunner
 from trading_agent.routing.turn_runner import TextPiece, Turn, TurnAnswered, TurnEvent, TurnRunner, UsageCounted
 from trading_agent.testing import TurnRunnerContract
 from trading_agent.units import Duration
@@ -21,14 +22,14 @@ class TestOffline(TurnRunnerContract):
     """The built-in backend."""
 
     def make_runner(self) -> TurnRunner:
-        return OfflineRunner('offline')
+        return ProviderRunner(OfflineProvider())
 
 
 class TestSlowOffline(TurnRunnerContract):
     """The built-in backend as a drill: slow, and in pieces."""
 
     def make_runner(self) -> TurnRunner:
-        return OfflineRunner('offline', OfflineOptions(delay=Duration(0.1), chunk_delay=Duration(0.01)))
+        return ProviderRunner(OfflineProvider(OfflineOptions(delay=Duration(0.1), chunk_delay=Duration(0.01))))
 
 
 class Sound:

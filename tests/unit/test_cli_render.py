@@ -4,7 +4,20 @@ from datetime import UTC, datetime
 
 import pytest
 
-from trading_agent.cli.render import age, india_time, paint, parse_instant, print_table, printable, span, wrapped
+from trading_agent.cli.render import (
+    age,
+    india_time,
+    paint,
+    parse_instant,
+    plural,
+    print_table,
+    printable,
+    short_count,
+    size_of,
+    span,
+    usage_words,
+    wrapped,
+)
 from trading_agent.clock import INDIA
 
 NOON = datetime(2026, 10, 19, 6, 30, tzinfo=UTC)
@@ -85,3 +98,53 @@ def test_a_table_is_plain_columns_without_a_terminal(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == (
         'DESK              STATE\nmain              running\na-very-long-name  par\ufffdked\n'
     )
+
+
+@pytest.mark.parametrize(
+    ('counts', 'expected'),
+    [
+        ({}, ''),
+        (None, ''),
+        ({'input_tokens': 1200, 'output_tokens': 1}, '1,200 tokens in, 1 out'),
+        ({'input_tokens': 0, 'output_tokens': 1}, '1 token out'),
+        (
+            {'input_tokens': 1, 'cache_read_tokens': 20, 'cache_write_tokens': 30},
+            '1 token in, 20 from a cache, 30 into a cache',
+        ),
+        ({'total_tokens': 7, 'odd\x1bkind': 2}, '7 tokens total, 2 odd\ufffdkind'),
+    ],
+)
+def test_tokens_are_told_in_words(counts: dict[str, int] | None, expected: str) -> None:
+    """Each kind of tokens of which there are any is told, the ones that nobody knows too."""
+    assert usage_words(counts) == expected
+
+
+@pytest.mark.parametrize(
+    ('count', 'expected'),
+    [
+        (0, '0'),
+        (999, '999'),
+        (1000, '1k'),
+        (12_345, '12.3k'),
+        (999_949, '999.9k'),
+        (1_000_000, '1M'),
+        (4_560_000, '4.6M'),
+    ],
+)
+def test_a_large_number_is_told_in_short(count: int, expected: str) -> None:
+    """A number of tokens is told in thousands or millions, as far as it matters."""
+    assert short_count(count) == expected
+
+
+def test_a_number_goes_with_its_noun() -> None:
+    """One thing is told in the singular, and thousands have their comma."""
+    assert [plural(count, 'turn') for count in (0, 1, 1200)] == ['0 turns', '1 turn', '1,200 turns']
+
+
+@pytest.mark.parametrize(
+    ('count', 'expected'),
+    [(0, '0 bytes'), (1, '1 byte'), (999, '999 bytes'), (1234, '1.2 kB'), (4_100_000, '4.1 MB'), (2 * 10**9, '2.0 GB')],
+)
+def test_a_size_has_its_unit(count: int, expected: str) -> None:
+    """A number of bytes is told in the largest unit of which there is one."""
+    assert size_of(count) == expected

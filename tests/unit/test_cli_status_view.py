@@ -32,6 +32,8 @@ BUSY = {
     'last_turn_at': NOON.isoformat(),
 }
 
+USED = {'session': {'input_tokens': 1200, 'output_tokens': 30}, 'day': {'input_tokens': 1200, 'output_tokens': 30}}
+
 
 def cells(desk: dict[str, Any]) -> dict[str, str]:
     """Returns a desk's cells under their headings."""
@@ -49,6 +51,7 @@ def test_a_desk_at_rest() -> None:
         'BACKENDS': 'claude, gpt failing',
         'SESSION': '2026-10-19-1',
         'EXCH.': '3',
+        'TOKENS': '',
         'NEXT DAY IST': '20 Oct 00:00',
     }
 
@@ -61,10 +64,56 @@ def test_a_desk_at_work() -> None:
     assert (starting['SESSION'], starting['TURN'], starting['BACKENDS']) == ('-', 'starting 12s', '-')
 
 
+def test_a_running_turns_tokens_are_shown_as_they_are_counted() -> None:
+    """Behind who answers, and for how long, stands what it has used so far; nothing where nothing is counted."""
+    assert cells({**DESK, 'turn': {**TURN, 'usage': {'input_tokens': 1200, 'output_tokens': 30}}})['TURN'] == (
+        'claude 12s, 1.2k tokens'
+    )
+    assert cells({**DESK, 'turn': {**TURN, 'usage': {}}})['TURN'] == 'claude 12s'
+
+
+def test_an_answer_of_another_than_the_preferred_backend_says_so() -> None:
+    """Where the last answer did not come from the preferred backend, it is told from which; else it is not."""
+    last = {'last_turn_at': '2026-10-19T06:25:00Z', 'last_backend': 'gpt'}
+    assert cells({**DESK, **last, 'last_preferred': False})['LAST'] == '5m ago by gpt'
+    assert cells({**DESK, **last, 'last_preferred': True})['LAST'] == '5m ago'
+    assert cells({**DESK, 'last_preferred': None})['LAST'] == '-'
+
+
+def test_a_backend_out_of_use_is_told_with_who_did_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """A disabled backend is marked in the table, and below it stands once why, however many desks use it."""
+    why = 'it is disabled by anil: a drill (`trading-agent backends enable claude`)'
+    backends = [{'name': 'claude', 'state': 'disabled', 'reason': why}, {'name': 'gpt', 'state': 'up', 'reason': ''}]
+    desks = [{**DESK, 'name': name, 'backends': backends} for name in ('main', 'options')]
+    assert cells(desks[0])['BACKENDS'] == 'claude disabled, gpt'
+    print_status(
+        {
+            'daemon': {'version': '0.1.0', 'run_id': 'r', 'pid': 7, 'started_at': '2026-10-19T06:00:00Z'},
+            'clock': {'now_ist': '2026-10-19T12:00:00+05:30', 'state': 'steady'},
+            'desks': desks,
+        }
+    )
+    assert capsys.readouterr().out.split('\n')[-2:] == [f'backend claude: {why}', '']
+
+
+def test_tokens_are_shown_where_there_are_any() -> None:
+    """A desk's tokens stand in short, those of its day too where they are more; without any there is no column."""
+    assert cells({**DESK, 'usage': USED})['TOKENS'] == '1.2k'
+    assert cells({**DESK, 'usage': {'session': {}, 'day': {'output_tokens': 2_500_000}}})['TOKENS'] == '0, day 2.5M'
+    assert cells({**DESK, 'usage': {'session': {}, 'day': {}}})['TOKENS'] == ''
+    for width in (None, 200):
+        assert 'TOKENS' not in table_lines([desk_row(DESK, NOON)], width)[0]
+        heading, used, _ = table_lines([desk_row({**DESK, 'usage': USED}, NOON), desk_row(DESK, NOON)], width)
+        assert used.index('1.2k') == heading.index('TOKENS')
+
+
 @pytest.mark.parametrize('width', [200, 120, 100, 90, 80, 70, 60, 50])
 def test_the_table_keeps_to_the_terminal(width: int) -> None:
     """However narrow the terminal, no line is longer, and the name, the state and the queue of each desk are there."""
-    desks = [BUSY, {**BUSY, 'name': 'a-desk-with-a-name-of-more-than-forty-characters', 'state': 'parked'}]
+    desks = [
+        {**BUSY, 'usage': USED},
+        {**BUSY, 'name': 'a-desk-with-a-name-of-more-than-forty-characters', 'state': 'parked'},
+    ]
     lines = table_lines([desk_row(desk, NOON) for desk in desks], width)
     assert max(map(cells_of, lines)) <= width
     for line, state in zip(lines[1:], ('running', 'parked'), strict=True):
@@ -75,7 +124,7 @@ def test_the_table_keeps_to_the_terminal(width: int) -> None:
 
 def test_a_wide_terminal_loses_nothing() -> None:
     """Where there is room every column is there in full, as it is in a pipe."""
-    rows = [desk_row(BUSY, NOON), desk_row({**DESK, 'name': 'options'}, NOON)]
+    rows = [desk_row({**BUSY, 'usage': USED}, NOON), desk_row({**DESK, 'name': 'options'}, NOON)]
     assert table_lines(rows, 200) == table_lines(rows, None)
     assert table_lines(rows, None)[0].split() == ' '.join(column.heading for column in COLUMNS).split()
 

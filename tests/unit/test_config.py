@@ -14,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trading_agent import config
-from trading_agent.config import Backend, Component, Config, Desk, OfflineOptions
+from trading_agent.config import Backend, Component, Config, Desk, ModelOptions, OfflineOptions
 from trading_agent.errors import ConfigurationError, Problem
 from trading_agent.settings import RANGES, File
 from trading_agent.units import Duration, Size, TimeOfDay
 
 EXAMPLE = Path(__file__).parents[2] / 'config' / 'trading-agent.toml'
 FILE = Path('/etc/desk/trading-agent.toml')
+KINDS = 'one of offline, anthropic, openai_compatible, claude_code, package.module:callable'
 
 
 def parsed(text: str) -> Config:
@@ -125,7 +126,7 @@ def test_every_key_can_be_set() -> None:
         ],
         file=FILE,
     )
-    stub = config.offline_options(loaded.backends['stub'])
+    stub = config.options_of(loaded.backends['stub'])
     assert stub == OfflineOptions(delay=Duration(0.5), chunk_delay=Duration(1), fail_every=3, hang_every=4)
 
 
@@ -166,6 +167,16 @@ def test_the_example_names_every_key_with_its_default(table: type[msgspec.Struct
     assert set(written) - set(table.__struct_fields__) <= {'kind'}
 
 
+def test_the_example_shows_real_models() -> None:
+    """Taken out of their comments, the examples of real backends are good, and show every key of a model."""
+    text = re.sub(r'^# (\[backends\.|[a-z_]+ = )', r'\1', EXAMPLE.read_text(), flags=re.MULTILINE)
+    raw = tomllib.loads(text.partition('# A backend of your own')[0])['backends']
+    assert set(raw['claude']) == {'kind', *ModelOptions.__struct_fields__}
+    for name in ('claude', 'gpt', 'agent'):
+        options = {key: value for key, value in raw[name].items() if key != 'kind'}
+        config.options_of(Backend(kind=raw[name]['kind'], options=options))
+
+
 def test_the_example_loads_as_the_default() -> None:
     """The example file means what no file means, but for the file itself."""
     loaded = config.load(EXAMPLE, environ={})
@@ -173,7 +184,7 @@ def test_the_example_loads_as_the_default() -> None:
     expected = Config(desks=loaded.desks, backends=loaded.backends, file=EXAMPLE)
     assert loaded == expected
     assert loaded.desks == Config().desks
-    assert config.offline_options(loaded.backends['offline']) == OfflineOptions()
+    assert config.options_of(loaded.backends['offline']) == OfflineOptions()
 
 
 def test_every_number_has_a_range() -> None:
@@ -273,11 +284,11 @@ STUB = '[backends.stub]\nkind = "offline"\n'
         (f'{MAIN}backends = []', 'desks[0].backends', 'is empty', 'name at least one backend'),
         (f'{MAIN}backends = ["ofline"]', 'desks[0].backends', "no backend 'ofline'", "did you mean 'offline'?"),
         (f'{MAIN}backends = ["gpt"]', 'desks[0].backends', "no backend 'gpt'", 'declare it as [backends.gpt]'),
-        ('[backends.x]', 'backends.x.kind', 'is missing', 'one of offline, package.module:callable'),
-        ('[backends.x]\nkind = 3', 'backends.x.kind', 'no text: 3', 'one of offline, package.module:callable'),
+        ('[backends.x]', 'backends.x.kind', 'is missing', KINDS),
+        ('[backends.x]\nkind = 3', 'backends.x.kind', 'no text: 3', KINDS),
         ('[backends.x]\nkind = "ofline"', 'backends.x.kind', 'no kind of backend', "did you mean 'offline'?"),
-        ('[backends.x]\nkind = "gpt"', 'backends.x.kind', 'no kind', 'one of offline, package.module:callable'),
-        ('[backends.x]\nkind = "a.b:"', 'backends.x.kind', 'no kind', 'one of offline, package.module:callable'),
+        ('[backends.x]\nkind = "gpt"', 'backends.x.kind', 'no kind', KINDS),
+        ('[backends.x]\nkind = "a.b:"', 'backends.x.kind', 'no kind', KINDS),
         (
             f'{MAIN}backends = ["x", "offline"]\n[backends.x]\nkind = "a:b"',
             'desks[0].backends',
@@ -375,9 +386,9 @@ def test_any_value_anywhere(top: dict[str, str], desk: dict[str, str], backend: 
 
 
 def test_the_options_of_a_backend_are_checked_where_they_are_used() -> None:
-    """`offline_options` tells a wrong option of a backend that was not made from a file."""
+    """`options_of` tells a wrong option of a backend that was not made from a file."""
     with pytest.raises(ConfigurationError) as caught:
-        config.offline_options(Backend(kind='offline', options={'delay': 3}), 'the backend')
+        config.options_of(Backend(kind='offline', options={'delay': 3}), 'the backend')
     assert caught.value.problems[0].where == 'the backend: delay'
 
 

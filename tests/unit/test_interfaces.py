@@ -132,8 +132,9 @@ def test_status_has_this_shape() -> None:
     assert status.ClockStatus.__struct_fields__ == ('now_ist', 'state')
     assert status.DeskStatus.__struct_fields__ == (
         'name', 'state', 'reason', 'session_id', 'trading_date', 'exchanges', 'queue', 'oldest_trigger_at', 'turn',
-        'last_turn_at', 'backends', 'next_boundary',
+        'last_turn_at', 'backends', 'next_boundary', 'usage', 'last_backend', 'last_preferred',
     )  # fmt: skip
+    assert status.TokensUsed.__struct_fields__ == ('session', 'day')
     assert set(get_args(status.DeskState)) == {'starting', 'running', 'paused', 'parked'}
 
 
@@ -150,7 +151,8 @@ def test_the_command_line_has_these_commands() -> None:
     runner = CliRunner()
     for command in (
         'run', 'init', 'check', 'reload', 'send', 'status', 'events', 'sessions', 'show', 'summaries', 'rollover',
-        'pause', 'resume', 'cancel', 'why', 'replay',
+        'pause', 'resume', 'cancel', 'why', 'replay', 'export',
+        'search', 'index', 'memory', 'skills', 'backends',
     ):  # fmt: skip
         result = runner.invoke(cli, [command, '--help'])
         assert result.exit_code == 0, (command, result.output)

@@ -1,4 +1,4 @@
-"""The built-in offline backend: its answers, its summaries, its Memory.md, and its runner."""
+"""The built-in offline provider and backend: its answers, its summaries, its Memory.md, and how it is asked."""
 
 import json
 import re
@@ -16,12 +16,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trading_agent.config import OfflineOptions
-from trading_agent.errors import BackendError
+from trading_agent.errors import BackendError, TurnRefused
 from trading_agent.memory.exchange import Exchange
+from trading_agent.messages import AssistantMessage, Message, ToolCall, ToolResultMessage, UserMessage
 from trading_agent.providers.announcement import NO_MODEL, announcement_of, clipped, lines_of, read
 from trading_agent.providers.extract import day_summary, folded_memory
-from trading_agent.providers.offline import LONGEST_ANSWER, MOST_PIECES, answer, pieces
-from trading_agent.routing.offline import OfflineRunner
+from trading_agent.providers.heard import Hearing, Pair
+from trading_agent.providers.offline import OfflineProvider
+from trading_agent.providers.offline_answer import LONGEST_ANSWER, MOST_PIECES, answer, pieces
+from trading_agent.providers.provider import ModelRequest, Stopped
+from trading_agent.routing.provider_runner import ProviderRunner
 from trading_agent.routing.turn_runner import TextPiece, Turn, TurnAnswered, TurnEvent
 from trading_agent.units import Duration
 
@@ -457,7 +461,17 @@ def turn(text: str = PRESS, schema: dict[str, Any] | None = None, **further: Any
     return Turn(desk='main', session_id='2025-12-16-1', trading_date=DAY, text=text, schema=schema, **further)
 
 
-async def events_of(runner: OfflineRunner, given_turn: Turn) -> list[TurnEvent]:
+def offline(options: OfflineOptions | None = None, name: str = 'offline') -> ProviderRunner:
+    """Returns the built-in backend's runner."""
+    return ProviderRunner(OfflineProvider(options, name))
+
+
+def answered(text: str) -> TurnAnswered:
+    """Returns the last event of a turn that the built-in backend answers."""
+    return TurnAnswered(text, None, 'offline', 'end_turn')
+
+
+async def events_of(runner: ProviderRunner, given_turn: Turn) -> list[TurnEvent]:
     """Returns what a runner yields for a turn."""
     return [event async for event in runner.run(given_turn)]
 
@@ -466,10 +480,10 @@ async def test_a_turn_is_answered_in_pieces() -> None:
     """The pieces make up the answer, which comes last and leaves nothing to resume."""
     exchanges = day(BOARD)
 
-    *shown, last = await events_of(OfflineRunner('offline'), turn(exchanges=exchanges, memory='- SAFLOOM is thin'))
+    *shown, last = await events_of(offline(), turn(exchanges=exchanges, memory='- SAFLOOM is thin'))
 
     assert isinstance(last, TurnAnswered)
-    assert last == TurnAnswered(answer(PRESS, exchanges, '- SAFLOOM is thin'), None)
+    assert last == answered(answer(PRESS, exchanges, '- SAFLOOM is thin'))
     assert len(shown) > 3
     assert ''.join(piece.text for piece in shown if isinstance(piece, TextPiece)) == last.answer
 
@@ -497,7 +511,7 @@ async def test_a_question_beside_the_session_is_answered_by_its_schema() -> None
     exchanges = day(*[PRESS, MEET, 'Never sell first.'] * 5)
 
     events = await events_of(
-        OfflineRunner('offline'),
+        offline(),
         turn('Review the day.', schema=msgspec.json.schema(Review), exchanges=exchanges, memory='# Memory\n'),
     )
 
@@ -530,19 +544,21 @@ async def test_a_question_beside_the_session_is_answered_by_its_schema() -> None
 )
 async def test_a_schema_without_properties_gets_an_empty_object(schema: dict[str, Any]) -> None:
     """A schema that is damaged, or that names itself, is answered with an empty object."""
-    assert await events_of(OfflineRunner('offline'), turn(schema=schema)) == [TurnAnswered('{}')]
+    told = await stream_of(OfflineProvider(), request(UserMessage('x'), schema=schema))
+
+    assert told == [TextPiece('{}'), Stopped('end_turn', 'offline')]
 
 
 async def test_an_empty_schema_asks_for_plain_text() -> None:
     """It is answered as a turn is, but in one piece."""
-    assert await events_of(OfflineRunner('offline'), turn(schema={})) == [TurnAnswered(answer(PRESS, [], ''))]
+    assert await events_of(offline(), turn(schema={})) == [answered(answer(PRESS, [], ''))]
 
 
 async def test_a_schema_that_contains_itself_is_cut_off() -> None:
     """A property that is required within itself does not go on for ever."""
     schema = {'$ref': '#/$defs/A', '$defs': {'A': {'type': 'object', 'properties': {'a': {'$ref': '#/$defs/A'}}}}}
 
-    (last,) = await events_of(OfflineRunner('offline'), turn(schema=schema))
+    (last,) = await events_of(offline(), turn(schema=schema))
 
     assert isinstance(last, TurnAnswered)
     assert json.loads(last.answer)['a']['a'] is not None
@@ -550,7 +566,7 @@ async def test_a_schema_that_contains_itself_is_cut_off() -> None:
 
 async def test_every_third_call_fails_when_it_is_told_to() -> None:
     """`fail_every` counts all calls of a runner, those with a schema too, and its hint says that it is a drill."""
-    runner = OfflineRunner('drill', OfflineOptions(fail_every=3))
+    runner = offline(OfflineOptions(fail_every=3), 'drill')
     schemas: list[dict[str, Any] | None] = [None, {}, None, {}, None, {}]
     outcomes = []
     for schema in schemas:
@@ -561,12 +577,12 @@ async def test_every_third_call_fails_when_it_is_told_to() -> None:
             outcomes.append(error.hint.partition(':')[0])
 
     assert outcomes == ['answered', 'answered', 'a drill'] * 2
-    assert await events_of(OfflineRunner('drill', OfflineOptions(fail_every=3)), turn())
+    assert await events_of(offline(OfflineOptions(fail_every=3), 'drill'), turn())
 
 
 async def test_a_call_that_hangs_can_be_cancelled() -> None:
     """`hang_every` never answers, ends when it is cancelled, and the next call answers."""
-    runner = OfflineRunner('drill', OfflineOptions(hang_every=2))
+    runner = offline(OfflineOptions(hang_every=2), 'drill')
     await events_of(runner, turn())
 
     with anyio.move_on_after(0.05) as scope:
@@ -583,14 +599,14 @@ async def test_delays_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    monkeypatch.setattr('trading_agent.routing.offline.anyio.sleep', sleep)
-    runner = OfflineRunner('slow', OfflineOptions(delay=Duration(7), chunk_delay=Duration(2)))
+    monkeypatch.setattr('trading_agent.providers.offline.anyio.sleep', sleep)
+    runner = offline(OfflineOptions(delay=Duration(7), chunk_delay=Duration(2)), 'slow')
 
     shown = await events_of(runner, turn())
     assert slept == [7] + [2] * (len(shown) - 2)
 
     slept.clear()
-    await events_of(runner, turn(schema={}))
+    await events_of(runner, turn(schema={'type': 'object'}))
     assert slept == [7]
 
 
@@ -606,11 +622,139 @@ async def test_other_tasks_go_on_between_two_pieces() -> None:
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(other)
-        seen = [ran async for event in OfflineRunner('offline').run(turn()) if isinstance(event, TextPiece)]
+        seen = [ran async for event in offline().run(turn()) if isinstance(event, TextPiece)]
         tasks.cancel_scope.cancel()
 
     assert len(seen) > 3
     assert len(set(seen)) == len(seen)
+
+
+# The provider
+
+
+def request(*messages: Message, **further: Any) -> ModelRequest:  # noqa: ANN401 - any field of a request
+    """Returns a request that ends with these messages."""
+    return ModelRequest(model='', messages=messages, **further)
+
+
+async def stream_of(provider: OfflineProvider, asked: ModelRequest) -> list[TurnEvent]:
+    """Returns what a provider yields for a request."""
+    return [event async for event in provider.stream(asked)]
+
+
+def conversation(exchanges: Sequence[Exchange]) -> list[Message]:
+    """Returns exchanges as messages with their times."""
+    said: list[Message] = []
+    for each in exchanges:
+        instant = datetime.fromisoformat(each.finished_at).timestamp()
+        said += [UserMessage(each.trigger_text, instant), AssistantMessage(each.answer, timestamp=instant)]
+    return said
+
+
+async def test_a_request_is_answered_from_its_messages() -> None:
+    """The answer is made of the conversation and of what stands above it; no tokens are counted, and it has its end."""
+    exchanges = day(BOARD, MEET)
+    asked = request(*conversation(exchanges), UserMessage(PRESS), system='- SAFLOOM is thin')
+
+    *told, last = await stream_of(OfflineProvider(), asked)
+
+    assert last == Stopped('end_turn', 'offline')
+    assert all(isinstance(event, TextPiece) for event in told)
+    assert ''.join(getattr(event, 'text', '') for event in told) == answer(PRESS, exchanges, '- SAFLOOM is thin')
+
+
+async def test_a_request_without_a_user_is_refused() -> None:
+    """There is nothing to answer."""
+    with pytest.raises(TurnRefused):
+        await stream_of(OfflineProvider(), request(AssistantMessage('x')))
+
+
+def test_tools_are_no_part_of_a_pair() -> None:
+    """Each user's message is paired with the model's last word before the next one, if there is any."""
+    messages: list[Message] = [
+        AssistantMessage('Welcome.', timestamp=1.0),
+        UserMessage('price?', 2.0),
+        AssistantMessage('let me see', [ToolCall('1', 'price')], timestamp=3.0),
+        ToolResultMessage('1', 'price', '41.20', timestamp=4.0),
+        AssistantMessage('41.20', timestamp=5.0),
+        UserMessage('noted?', 6.0),
+        UserMessage('hello?', 7.0),
+        AssistantMessage('yes'),
+    ]
+
+    pairs = Hearing().pairs_of(messages)
+
+    assert pairs == [
+        Pair('', 'Welcome.', 1.0),
+        Pair('price?', '41.20', 5.0),
+        Pair('noted?', '', 6.0),
+        Pair('hello?', 'yes', 7.0),
+    ]
+    assert pairs[1].finished_at == '1970-01-01T00:00:05.000000Z'
+    assert [Pair(timestamp=odd).finished_at for odd in (0.0, 1e300, float('nan'))] == ['', '', '']
+
+
+@given(exchange_lists, exchange_lists, st.integers(0, 24))
+def test_conversations_are_heard_apart(one: list[Exchange], other: list[Exchange], cut: int) -> None:
+    """Whatever was heard before, the pairs are those of the conversation that is asked about, and stay so."""
+    hearing = Hearing()
+    both: list[list[Message]] = [
+        [UserMessage(each.trigger_text) if at % 3 else AssistantMessage(each.answer) for at, each in enumerate(said)]
+        for said in (one, other)
+    ]
+    for said in (both[0][:cut], both[0], both[1], both[0], both[0] + both[1], both[1][:cut]):
+        pairs = hearing.pairs_of(said)
+        expected = Hearing().pairs_of(tuple(said))
+        assert pairs == expected
+        hearing.pairs_of([*said, UserMessage('more'), AssistantMessage('and more')])
+        assert pairs == expected
+
+
+@pytest.mark.parametrize(
+    ('metadata', 'heading'),
+    [
+        ({'trading_date': '2025-12-16'}, '2025-12-16'),
+        ({'trading_date': DAY}, '2025-12-16'),
+        ({}, '2025-12-18'),
+        ({'trading_date': 'today'}, '2025-12-18'),
+    ],
+)
+async def test_the_day_of_a_memory(metadata: dict[str, Any], heading: str) -> None:
+    """It is the one that the caller gives, else the India date of the newest message."""
+    late = datetime(2025, 12, 17, 20, 0, tzinfo=UTC).timestamp()
+    asked = request(
+        UserMessage('Never sell first.', 1.0),
+        AssistantMessage('Noted.', timestamp=2.0),
+        UserMessage('Fold it.', late),
+        schema={'type': 'object', 'properties': {'memory': {'type': 'string'}}},
+        metadata=metadata,
+    )
+
+    told, _ = await stream_of(OfflineProvider(), asked)
+
+    assert json.loads(getattr(told, 'text', '')) == {'memory': f'## Lessons of {heading}\n\n- Never sell first.\n'}
+
+
+async def test_exchanges_are_remembered_as_messages_and_nothing_else() -> None:
+    """A runner answers each turn from that turn's exchanges, also when they are fewer, others or longer than before."""
+    runner = offline()
+    long, other = day(BOARD, MEET, PRESS), day(MEET, BOARD)
+    for exchanges in (long, long[:1], other, long, [*long, *other], []):
+        last = (await events_of(runner, turn(exchanges=exchanges)))[-1]
+        assert last == answered(answer(PRESS, exchanges, ''))
+        assert last == answered(answer(PRESS, tuple(exchanges), ''))
+
+
+async def test_the_times_of_exchanges_are_told_as_they_are() -> None:
+    """A time without a zone is UTC, and what is no time is told as none."""
+    heard = [Exchange(BOARD, '', 'x', finished) for finished in ('2025-12-16T04:00:00', 'yesterday')]
+
+    last = (await events_of(offline(), turn(exchanges=heard)))[-1]
+
+    assert last == answered(answer(PRESS, heard, ''))
+    assert isinstance(last, TurnAnswered)
+    assert '- 09:30 SAFLOOM' in last.answer
+    assert '- --:-- SAFLOOM' in last.answer
 
 
 # Real days

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from trading_agent.memory import carry
 from trading_agent.memory.daily_summary import DailySummary
 from trading_agent.memory.exchange import Exchange
+from trading_agent.memory.review_request import review_schema
 from trading_agent.memory.rollover import (
     STAGES,
     Decision,
@@ -20,7 +21,6 @@ from trading_agent.memory.rollover import (
     RolloverRecord,
     clipped,
     decide,
-    review_schema,
     summary_without_model,
 )
 

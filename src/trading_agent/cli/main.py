@@ -31,9 +31,18 @@ COMMANDS = {
     'pause': ('trading_agent.cli.hold:pause_command', 'Hold a desk: nothing is run until `resume`.'),
     'resume': ('trading_agent.cli.hold:resume_command', 'Let a paused or parked desk go on.'),
     'rollover': ('trading_agent.cli.desks:rollover_command', "End a desk's session now and begin a new one."),
+    'backends': ('trading_agent.cli.backends:backends_command', 'Show the backends; try one, or take it out of use.'),
     'sessions': ('trading_agent.cli.records:sessions_command', "List a desk's sessions, newest first."),
-    'show': ('trading_agent.cli.records:show_command', 'Show the exchanges of a session.'),
+    'show': ('trading_agent.cli.show:show_command', 'Show the exchanges of a session.'),
     'summaries': ('trading_agent.cli.records:summaries_command', "Show a desk's daily summaries, newest first."),
+    'export': ('trading_agent.cli.export:export_command', 'Write a session as a document.'),
+    'search': ('trading_agent.cli.search:search_command', 'Search what was said at the desks.'),
+    'index': ('trading_agent.cli.index:index_command', 'Look after the index that `search` reads.'),
+    'memory': (
+        'trading_agent.cli.memory:memory_command',
+        "Show a desk's Memory.md, and what each session changed in it.",
+    ),
+    'skills': ('trading_agent.cli.skills:skills_command', "List a desk's skills, and decide on changes to them."),
     'replay': ('trading_agent.cli.replay:replay_command', 'Run recorded days through a desk, in simulated time.'),
 }
 """Each command with where it is and what it does, in the order of the help."""

@@ -1,37 +1,54 @@
-"""`sessions`, `show` and `summaries`: a desk's records, read from its files whether a daemon runs or not."""
+"""`sessions` and `summaries`: a desk's records, read from its files whether a daemon runs or not."""
 
 import difflib
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from trading_agent import files
+from trading_agent import files, json_lines
 from trading_agent.cli.options import Options, global_options, pass_options
-from trading_agent.cli.render import india_time, print_json, print_table, printable
+from trading_agent.cli.render import india_time, print_json, print_table, printable, short_count
 from trading_agent.cli.workspace import workspace_with_records
 from trading_agent.config import DESK_NAME
+from trading_agent.conversation.journal_folder import JournalFolder, usage_counts
 from trading_agent.errors import TradingAgentError
 from trading_agent.memory.daily_summary import split_sections
-from trading_agent.memory.exchange import Exchange
+from trading_agent.memory.exchange import NO_EXCHANGE, Exchange, decode_line
 from trading_agent.memory.session_state import newest_session, split_session_id
 from trading_agent.memory.session_store import Damage, SessionStore
 
 
-def desk_folder(options: Options, desk: str) -> Path:
-    """Returns a desk's folder.
+def desk_names(workspace: Path) -> list[str]:
+    """Returns the desks that have a folder in a workspace, by name."""
+    return sorted(name for name in files.names_in(workspace / 'desks') if DESK_NAME.fullmatch(name))
+
+
+def known_desk(workspace: Path, desk: str) -> Path:
+    """Returns the folder of a desk.
 
     Raises:
         TradingAgentError: There is none.
     """
-    workspace = workspace_with_records(options.config, options.workspace)
-    names = sorted(name for name in files.names_in(workspace / 'desks') if DESK_NAME.fullmatch(name))
+    names = desk_names(workspace)
     if desk not in names:
         near = difflib.get_close_matches(desk, names, 1)
         known = f'there is {", ".join(names[:20])}' if names else 'name the workspace with --workspace'
         hint = f'did you mean {near[0]!r}?' if near else known
         raise TradingAgentError(f'{workspace / "desks"} has no desk {desk!r}', hint)
     return workspace / 'desks' / desk
+
+
+def desk_folder(options: Options, desk: str) -> Path:
+    """Returns a desk's folder in the workspace whose records are to be shown.
+
+    Raises:
+        TradingAgentError: There is none.
+    """
+    return known_desk(workspace_with_records(options.config, options.workspace), desk)
 
 
 def open_store(options: Options, desk: str) -> SessionStore:
@@ -41,6 +58,12 @@ def open_store(options: Options, desk: str) -> SessionStore:
         TradingAgentError: There is no folder of that desk.
     """
     return SessionStore(desk_folder(options, desk) / 'sessions', on_damage=tell_damage)
+
+
+def journals_of(store: SessionStore) -> JournalFolder:
+    """Returns the journals of the desk whose sessions these are."""
+    desk = store.directory.parent
+    return JournalFolder(desk / 'journal', desk.name, lambda: datetime.now(UTC))
 
 
 def tell_damage(damage: Damage) -> None:
@@ -53,6 +76,30 @@ def current_session(store: SessionStore) -> str | None:
     """Returns the session that the state names, else the newest one, or None where there is none."""
     state, known = store.load_state(), store.session_ids()
     return state.session_id if state and state.session_id in known else newest_session(known, store.today())
+
+
+def chosen_session(store: SessionStore, named: str | None) -> str:
+    """Returns the session that was named, else the current one.
+
+    Raises:
+        TradingAgentError: There is no such session.
+    """
+    desk, known = store.directory.parent.name, store.session_ids()
+    session_id = named or current_session(store)
+    if session_id is None:
+        raise TradingAgentError(f'{desk} has had no session yet')
+    if session_id not in known:
+        hint = f'there is {", ".join(known[:10])}' if known else 'it has had none yet'
+        raise TradingAgentError(f'{desk} has no session {session_id!r}', hint)
+    return session_id
+
+
+def usage_of_session(store: SessionStore, session_id: str, by_exchanges: Counter[str]) -> dict[str, int]:
+    """Returns the tokens used in a session: all that its journal counts, or by its exchanges where it has none."""
+    journals = journals_of(store)
+    if journals.path(session_id).exists():
+        return usage_counts(journals.usage(session_id)) or {}
+    return {kind: count for kind, count in by_exchanges.items() if count}
 
 
 @click.command('sessions')
@@ -69,65 +116,51 @@ def sessions_command(options: Options, desk: str) -> None:
     elif not found:
         click.echo(f'{desk} has had no session yet', err=True)
     else:
-        print_table(
-            ('SESSION', 'EXCHANGES', 'FIRST (IST)', 'LAST (IST)', ''),
+        _print_sessions(found)
+
+
+def _print_sessions(found: list[dict[str, Any]]) -> None:
+    counted = any(session['usage'] for session in found)
+    headings = ['SESSION', 'EXCHANGES', 'FIRST (IST)', 'LAST (IST)', *(['TOKENS'] if counted else []), '']
+    rows = []
+    for session in found:
+        tokens = sum(session['usage'].values())
+        rows.append(
             [
-                [
-                    session['id'],
-                    str(session['exchanges']),
-                    india_time(session['first_at']),
-                    india_time(session['last_at']),
-                    'current' if session['current'] else '',
-                ]
-                for session in found
-            ],
+                session['id'],
+                str(session['exchanges']),
+                india_time(session['first_at']),
+                india_time(session['last_at']),
+                *([short_count(tokens) if tokens else '-'] if counted else []),
+                'current' if session['current'] else '',
+            ]
         )
+    print_table(headings, rows)
 
 
 def _session(store: SessionStore, session_id: str, current: str | None) -> dict[str, Any]:
-    exchanges = store.exchanges(session_id)
+    first, last, count, used = None, None, 0, Counter[str]()
+    for exchange in _exchanges_in(store.log_path(session_id)):
+        first, last, count = first or exchange, exchange, count + 1
+        used.update(exchange.usage or {})
     return {
         'id': session_id,
         'trading_date': split_session_id(session_id)[0].isoformat(),
-        'exchanges': len(exchanges),
-        'first_at': exchanges[0].finished_at if exchanges else None,
-        'last_at': exchanges[-1].finished_at if exchanges else None,
+        'exchanges': count,
+        'first_at': first.finished_at if first else None,
+        'last_at': last.finished_at if last else None,
         'current': session_id == current,
+        'usage': usage_of_session(store, session_id, used),
     }
 
 
-@click.command('show')
-@click.argument('desk')
-@click.argument('session', required=False)
-@global_options
-@pass_options
-def show_command(options: Options, desk: str, session: str | None) -> None:
-    """Show the exchanges of a session, oldest first; by default of the current one."""
-    store = open_store(options, desk)
-    known = store.session_ids()
-    session_id = session or current_session(store)
-    if session_id is None:
-        raise TradingAgentError(f'{desk} has had no session yet')
-    if session_id not in known:
-        hint = f'there is {", ".join(known[:10])}' if known else 'it has had none yet'
-        raise TradingAgentError(f'{desk} has no session {session_id!r}', hint)
-    exchanges = store.exchanges(session_id)
-    if options.json:
-        shown = [exchange.to_json_dictionary() for exchange in exchanges]
-        print_json({'session_id': session_id, 'exchanges': shown})
-        return
-    click.echo(f'session {session_id}, {len(exchanges)} exchange{"" if len(exchanges) == 1 else "s"}')
-    for exchange in exchanges:
-        _print_exchange(exchange)
-
-
-def _print_exchange(exchange: Exchange) -> None:
-    source = f', trigger {exchange.trigger_id}' if exchange.trigger_id else ''
-    heading = f'{india_time(exchange.finished_at)} IST, {exchange.backend_name}{source}'
-    click.echo('\n' + click.style(printable(heading), bold=True))
-    for line in printable(exchange.trigger_text).split('\n'):
-        click.echo(f'> {line}'.rstrip())
-    click.echo(printable(exchange.answer))
+def _exchanges_in(log: Path) -> Iterator[Exchange]:
+    """Yields the exchanges of a log one by one: a long session is not held in memory to be counted."""
+    for number, line in json_lines.read(log):
+        try:
+            yield decode_line(line)
+        except NO_EXCHANGE as error:
+            tell_damage(Damage(log, number, f'{type(error).__name__}: {error}'[:500]))
 
 
 @click.command('summaries')

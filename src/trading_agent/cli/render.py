@@ -4,7 +4,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 
 import click
@@ -17,6 +17,9 @@ STYLES = {
     'starting': 'cyan',
     'paused': 'yellow',
     'parked': 'red',
+    'up': 'green',
+    'failing': 'red',
+    'disabled': 'yellow',
     'debug': 'bright_black',
     'warning': 'yellow',
     'error': 'red',
@@ -24,6 +27,12 @@ STYLES = {
 }
 """The colour of each state and level that has one."""
 
+_KINDS_OF_TOKENS = {
+    'input_tokens': 'in',
+    'output_tokens': 'out',
+    'cache_read_tokens': 'from a cache',
+    'cache_write_tokens': 'into a cache',
+}
 _CONTROL = re.compile(r'[\x00-\x08\x0b-\x1f\x7f-\x9f]')
 _COMMAND = re.compile(r'`[^`]{1,60}`')
 _FIXED_SPACE = '\xa0'
@@ -79,6 +88,52 @@ def span(seconds: float) -> str:
     return f'{whole // 86400}d'
 
 
+def usage_words(counts: Mapping[str, int] | None) -> str:
+    """Returns tokens in words, such as `1,200 tokens in, 300 out`; empty where there are none.
+
+    Args:
+        counts: How many of each kind, by the names that `trading_agent.messages.Usage` has; others are told as well.
+    """
+    told: list[str] = []
+    for kind, count in (counts or {}).items():
+        if count:
+            unit = '' if told else ' token' if count == 1 else ' tokens'
+            told.append(f'{count:,}{unit} {_KINDS_OF_TOKENS.get(kind) or _name_of_kind(kind)}')
+    return ', '.join(told)
+
+
+def _name_of_kind(kind: str) -> str:
+    return printable(kind.removesuffix('_tokens').replace('_', ' '))
+
+
+def short_count(count: int) -> str:
+    """Returns a number in at most four digits and a letter, such as `950`, `12.3k` or `4.5M`."""
+    for unit, letter in ((1_000_000, 'M'), (1000, 'k')):
+        if count >= unit:
+            return f'{count / unit:.1f}'.removesuffix('.0') + letter
+    return str(count)
+
+
+def size_of(count: int) -> str:
+    """Returns a number of bytes in words, such as `12.3 kB`."""
+    for unit, name in ((10**9, 'GB'), (10**6, 'MB'), (10**3, 'kB')):
+        if count >= unit:
+            return f'{count / unit:.1f} {name}'
+    return f'{count} bytes' if count != 1 else '1 byte'
+
+
+def plural(count: int, noun: str) -> str:
+    """Returns a number with its noun, such as `1 exchange` or `1,200 exchanges`."""
+    return f'{count:,} {noun}{"" if count == 1 else "s"}'
+
+
+def span_of(seconds: float) -> str:
+    """Returns a span of time, in milliseconds or with a fraction where it is short."""
+    if seconds < 1:
+        return f'{max(0, round(seconds * 1000))}ms'
+    return f'{seconds:.1f}s' if seconds < 10 else span(seconds)
+
+
 def on_terminal() -> bool:
     """Returns whether a person reads stdout on a terminal."""
     return sys.stdout.isatty()
@@ -131,7 +186,7 @@ def _print_rich(headings: Sequence[str], rows: Sequence[Sequence[str]], coloured
 
     table = Table(box=None, pad_edge=False, header_style='bold')
     for heading in headings:
-        table.add_column(heading, overflow='fold', no_wrap=heading == 'SESSION')
+        table.add_column(heading, overflow='fold', no_wrap=heading in {'SESSION', 'ID'})
     for row in rows:
         table.add_row(
             *(Text(cell, style=STYLES.get(cell, '') if at == coloured else '') for at, cell in enumerate(row))

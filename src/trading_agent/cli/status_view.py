@@ -15,6 +15,7 @@ from trading_agent.cli.render import (
     paint,
     parse_instant,
     printable,
+    short_count,
     terminal_width,
     wrapped,
 )
@@ -43,13 +44,16 @@ COLUMNS = (
     Column('STATE'),
     Column('QUEUE'),
     Column('TURN', shrinks=3, least=10),
-    Column('LAST', spare=3),
-    Column('BACKENDS', spare=4, shrinks=1, least=10),
+    Column('LAST', spare=4),
+    Column('BACKENDS', spare=5, shrinks=1, least=10),
     Column('SESSION', spare=2),
     Column('EXCH.', spare=1),
-    Column('NEXT DAY IST', spare=5),
+    Column('TOKENS', spare=3),
+    Column('NEXT DAY IST', spare=6),
 )
-_SPARED_BEFORE_SHRINKING = 2
+_SPARED_BEFORE_SHRINKING = 3
+_ONLY_WHEN_THERE = frozenset({'TOKENS'})
+"""Columns that are left out where no desk has anything in them."""
 
 
 def print_status(status: dict[str, Any]) -> None:
@@ -100,14 +104,39 @@ def desk_row(desk: dict[str, Any], now: datetime) -> list[str]:
         desk['name'],
         desk['state'],
         queue,
-        f'{turn["backend"] or "starting"} {age(turn["started_at"], now)}' if turn else '-',
-        f'{age(desk["last_turn_at"], now)} ago' if desk['last_turn_at'] else '-',
-        ', '.join(backend['name'] + ('' if backend['state'] == 'up' else ' failing') for backend in desk['backends'])
+        _turn(turn, now) if turn else '-',
+        _last(desk, now) if desk['last_turn_at'] else '-',
+        ', '.join(
+            backend['name'] + ('' if backend['state'] == 'up' else f' {backend["state"]}')
+            for backend in desk['backends']
+        )
         or '-',
         desk['session_id'] or '-',
         str(desk['exchanges']),
+        _tokens(desk.get('usage') or {}),
         f'{boundary.astimezone(IST):%d %b %H:%M}' if boundary else '-',
     ]
+
+
+def _turn(turn: dict[str, Any], now: datetime) -> str:
+    """Returns who answers for how long, and the tokens that it has counted so far."""
+    used = sum((turn.get('usage') or {}).values())
+    tokens = f', {short_count(used)} tokens' if used else ''
+    return f'{turn["backend"] or "starting"} {age(turn["started_at"], now)}{tokens}'
+
+
+def _last(desk: dict[str, Any], now: datetime) -> str:
+    """Returns when the last answer was given, and by whom where that was not the preferred backend."""
+    by = f' by {desk["last_backend"]}' if desk.get('last_preferred') is False else ''
+    return f'{age(desk["last_turn_at"], now)} ago{by}'
+
+
+def _tokens(usage: dict[str, dict[str, int]]) -> str:
+    """Returns the tokens of the session, and of its day where that has had another one; empty where there are none."""
+    session, day = (sum(usage.get(which, {}).values()) for which in ('session', 'day'))
+    if session == day:
+        return short_count(day) if day else ''
+    return f'{short_count(session)}, day {short_count(day)}'
 
 
 def table_lines(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
@@ -118,7 +147,10 @@ def table_lines(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
         width: The terminal's columns, which no line exceeds as long as that can be: cells are cut, then columns left
             out. None for as wide as it comes.
     """
-    widths = [max(map(cells_of, (column.heading, *cells))) for column, *cells in zip(COLUMNS, *rows, strict=True)]
+    widths = [
+        max(map(cells_of, (column.heading, *cells))) if any(cells) or column.heading not in _ONLY_WHEN_THERE else 0
+        for column, *cells in zip(COLUMNS, *rows, strict=True)
+    ]
     if width is not None:
         widths = _fitted(widths, width)
     shown = [number for number, columns in enumerate(widths) if columns]
@@ -178,12 +210,21 @@ def _coloured(number: int, cell: str, state: str) -> str:
     if COLUMNS[number].heading == 'STATE':
         return paint(cell, STYLES.get(state), bold=state == 'parked')
     if COLUMNS[number].heading == 'BACKENDS':
-        return re.sub(r'[^, ]+ fail[a-z]*', lambda failing: paint(failing[0], 'red'), cell)
+        return re.sub(r'[^, ]+ (fail|disab)[a-z]*', _unwell, cell)
+    if COLUMNS[number].heading == 'LAST' and ' by ' in cell:
+        return paint(cell, 'yellow')
     return cell
 
 
+def _unwell(found: re.Match[str]) -> str:
+    return paint(found[0], STYLES['failing' if found[1] == 'fail' else 'disabled'])
+
+
 def _print_reasons(desks: Sequence[dict[str, Any]]) -> None:
+    """Writes what is wrong with which desk, and below it with which backend."""
     told = [desk for desk in desks if desk['reason']]
+    backends = {backend['name']: backend for desk in desks for backend in desk['backends'] if backend.get('reason')}
+    told += [{**backend, 'name': f'backend {name}'} for name, backend in backends.items()]
     if not on_terminal():
         for desk in told:
             click.echo(printable(f'{desk["name"]}: {" ".join(desk["reason"].split())}'))

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import msgspec
 
+from trading_agent.cli.journal_view import CAUSES
 from trading_agent.cli.options import Options, global_options, pass_options
 from trading_agent.cli.records import desk_folder, tell_damage
 from trading_agent.cli.render import (
@@ -20,8 +21,20 @@ from trading_agent.cli.render import (
     print_json,
     printable,
     span,
+    span_of,
     terminal_width,
     wrapped,
+)
+from trading_agent.cli.turn_story import (
+    Attempt,
+    cause_of,
+    events_as_json,
+    events_in_short,
+    facts_of,
+    find_attempts,
+    said_before,
+    turns_as_json,
+    usage_of_attempts,
 )
 from trading_agent.errors import TradingAgentError
 from trading_agent.memory.damage import Damage
@@ -50,6 +63,10 @@ _COLOURS = {'answered': 'green', 'waiting': 'cyan', 'running': 'cyan', 'cut off'
 def why_command(options: Options, *, desk: str, trigger_id: str) -> None:
     """Tell what became of a trigger, and where its exchange is.
 
+    Of its turns it tells the model that answered, the digests of the instructions, the memory and the tools that it
+    saw, the calls of tools with their results, failures of backends, how much had been said when one was interrupted,
+    and the tokens used.
+
     It is read from the desk's files, whether a daemon runs or not. A part of the ID is enough where no other
     trigger's has it: its beginning, else any part.
     """
@@ -58,12 +75,13 @@ def why_command(options: Options, *, desk: str, trigger_id: str) -> None:
     for damage in damaged:
         tell_damage(damage)
     turn = running_turn(folder, story)
+    attempts = find_attempts(folder, story, tell_damage)
     now = datetime.now(UTC)
     if options.json:
-        print_json(as_json(story, turn, now))
+        print_json(as_json(story, attempts, turn, now))
         return
     width = terminal_width() if on_terminal() else _PLAIN_WIDTH
-    for line in story_lines(story, turn, now, width):
+    for line in story_lines(story, attempts, turn, now, width):
         click.echo(line)
 
 
@@ -119,7 +137,7 @@ def state_of(story: TriggerStory, turn: dict[str, Any] | None) -> str:
     return 'cut off' if story.steps and story.steps[-1].what == 'started' else 'waiting'
 
 
-def as_json(story: TriggerStory, turn: dict[str, Any] | None, now: datetime) -> dict[str, Any]:
+def as_json(story: TriggerStory, attempts: list[Attempt], turn: dict[str, Any] | None, now: datetime) -> dict[str, Any]:
     """Returns the story for programs."""
     trigger, place, closing = story.trigger, story.place, story.closing
     told: dict[str, Any] = {'id': story.id, 'desk': story.desk, 'state': state_of(story, turn).replace(' ', '_')}
@@ -134,29 +152,41 @@ def as_json(story: TriggerStory, turn: dict[str, Any] | None, now: datetime) -> 
         'closed_at': closing.at if closing else None,
         'session_id': place.session_id if place else closing.session_id if closing else None,
         'backend': place.exchange.backend_name if place else turn['backend'] if turn else None,
+        'model': attempts[-1].model or None if attempts else None,
         'exchange': None
         if place is None
         else {'path': place.path, 'line': place.line, **place.exchange.to_json_dictionary()},
         'steps': msgspec.to_builtins(story.steps),
         'earlier': story.earlier,
+        'turns': turns_as_json(attempts),
+        'events': events_as_json(attempts),
+        'usage': msgspec.to_builtins(usage_of_attempts(attempts)),
     }
 
 
-def story_lines(story: TriggerStory, turn: dict[str, Any] | None, now: datetime, width: int) -> Iterator[str]:
+def story_lines(
+    story: TriggerStory, attempts: list[Attempt], turn: dict[str, Any] | None, now: datetime, width: int
+) -> Iterator[str]:
     """Yields the story for people, in lines of a width."""
     state = state_of(story, turn)
     yield printable(f'{story.id}, a trigger of {story.desk}: ') + paint(state, _COLOURS.get(state, 'red'), bold=True)
-    for name, value in _facts(story, turn, now):
-        first, *others = wrapped(printable(value), width - _LABEL, indent='') or ['']
-        yield paint(f'  {name:<{_LABEL - 2}}', dim=True) + first
-        yield from (' ' * _LABEL + line for line in others)
+    for name, value in _facts(story, attempts, turn, now):
+        yield from _labelled(name, wrapped(printable(value), width - _LABEL, indent='') or [''])
+    yield from _labelled('events', events_in_short(attempts, width - _LABEL))
     if story.trigger is not None:
         yield from _quoted('text', story.trigger.text, LINES_OF_TEXT, width)
     if story.place is not None:
         yield from _quoted('answer', story.place.exchange.answer, LINES_OF_ANSWER, width)
 
 
-def _facts(story: TriggerStory, turn: dict[str, Any] | None, now: datetime) -> Iterator[tuple[str, str]]:
+def _labelled(name: str, lines: list[str]) -> Iterator[str]:
+    for number, line in enumerate(lines):
+        yield paint(f'  {name if not number else "":<{_LABEL - 2}}', dim=True) + line
+
+
+def _facts(
+    story: TriggerStory, attempts: list[Attempt], turn: dict[str, Any] | None, now: datetime
+) -> Iterator[tuple[str, str]]:
     trigger = story.trigger
     if trigger is not None:
         received = _clock(msgspec.to_builtins(trigger.received_at))
@@ -172,33 +202,23 @@ def _facts(story: TriggerStory, turn: dict[str, Any] | None, now: datetime) -> I
     if waited is not None:
         begun = any(step.what in ('started', 'closed') for step in story.steps)
         yield 'waited', span_of(waited.total_seconds()) + ('' if begun else ' so far')
-    yield from _attempts(story, turn, now)
+    yield from _attempts(story, attempts, turn, now)
     yield from _ending(story, turn)
+    yield from facts_of(story.desk, attempts)
+    yield from _records(story)
     if story.earlier:
         times = 'once' if story.earlier == 1 else f'{story.earlier} times'
         yield 'earlier', f'the same id was used {times} before, more than a week ago'
 
 
-def _attempts(story: TriggerStory, turn: dict[str, Any] | None, now: datetime) -> Iterator[tuple[str, str]]:
+def _attempts(
+    story: TriggerStory, journaled: list[Attempt], turn: dict[str, Any] | None, now: datetime
+) -> Iterator[tuple[str, str]]:
     """Yields each start with how it ended; many of them in short."""
     told = []
     begun = [step for step in story.steps if step.what == 'started']
-    for number, step in enumerate(begun):
-        end = next((other for other in story.steps if _ends(other, step)), None)
-        last = number == len(begun) - 1
-        if end is not None:
-            how = f'{_ENDINGS.get(end.reason, end.reason)} {_after(step, end.at)}'
-        elif not last:
-            how = 'cut off: the process or the desk ended'
-        elif story.outcome == 'answered' and story.place is not None:
-            exchange = story.place.exchange
-            how = f'answered by {exchange.backend_name} {_after(step, exchange.finished_at)}'
-        elif story.closing is not None:
-            how = f'closed as {story.closing.reason} {_after(step, story.closing.at)}'
-        elif turn is not None:
-            how = f'running on {turn["backend"] or "its backend"} for {span(_seconds(step.at, now))}'
-        else:
-            how = 'cut off, or running still where `status` does not show it'
+    for step in begun:
+        how = _how_it_ended(step, story, journaled, turn, now, last=step is begun[-1])
         told.append((f'attempt {step.attempt}', f'{_clock(step.at)}, {how}'))
     if len(told) > ATTEMPTS_SHOWN:
         left_out = len(told) - ATTEMPTS_SHOWN
@@ -206,8 +226,35 @@ def _attempts(story: TriggerStory, turn: dict[str, Any] | None, now: datetime) -
     yield from told
 
 
-def _ends(step: Step, begun: Step) -> bool:
-    return step.what == 'interrupted' and step.attempt == begun.attempt
+def _how_it_ended(
+    step: Step,
+    story: TriggerStory,
+    journaled: list[Attempt],
+    turn: dict[str, Any] | None,
+    now: datetime,
+    *,
+    last: bool,
+) -> str:
+    """Returns in words what a start came to: by the queue's records, and where they do not say it, by the journal."""
+    number = step.attempt or 0
+    end = next((other for other in story.steps if other.what == 'interrupted' and other.attempt == number), None)
+    cause, said = cause_of(journaled, number), said_before(journaled, number)
+    if end is not None:
+        how = f'{_ENDINGS.get(end.reason, end.reason)} {_after(step, end.at)}'
+    elif last and story.outcome == 'answered' and story.place is not None:
+        exchange = story.place.exchange
+        return f'answered by {exchange.backend_name} {_after(step, exchange.finished_at)}'
+    elif last and story.closing is not None:
+        how = f'closed as {story.closing.reason} {_after(step, story.closing.at)}'
+    elif cause is not None:
+        how = f'cut off by {CAUSES.get(cause, cause)}'
+    elif not last:
+        how = 'cut off: the process or the desk ended'
+    elif turn is not None:
+        how = f'running on {turn["backend"] or "its backend"} for {span(_seconds(step.at, now))}'
+    else:
+        how = 'cut off, or running still where `status` does not show it'
+    return how + (f'; {said}' if said else '')
 
 
 def _ending(story: TriggerStory, turn: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
@@ -223,6 +270,9 @@ def _ending(story: TriggerStory, turn: dict[str, Any] | None) -> Iterator[tuple[
         yield 'exchange', f'{place.path}, line {place.line} (`trading-agent show {story.desk} {place.session_id}`)'
     elif closing is not None and closing.reason == 'answered':
         yield 'exchange', f'not in session {closing.session_id}: was its log moved?'
+
+
+def _records(story: TriggerStory) -> Iterator[tuple[str, str]]:
     if story.steps:
         lines: dict[str, list[str]] = {}
         for step in story.steps:
@@ -261,10 +311,3 @@ def _seconds(begin: str, end: datetime) -> float:
 def _after(begun: Step, end: str) -> str:
     ended = parse_instant(end)
     return '' if ended is None else f'after {span_of(_seconds(begun.at, ended))}'
-
-
-def span_of(seconds: float) -> str:
-    """Returns a span of time, in milliseconds or with a fraction where it is short."""
-    if seconds < 1:
-        return f'{max(0, round(seconds * 1000))}ms'
-    return f'{seconds:.1f}s' if seconds < 10 else span(seconds)

@@ -1,7 +1,7 @@
 """The configuration in force: put there as a whole, read again when somebody asks or saves the file."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from trading_agent.errors import ConfigurationError, Problem, StorageError
 from trading_agent.event_bus import EventBus
 from trading_agent.events import ConfigRejected, ConfigReloaded, WriteFailed
 from trading_agent.files import Disk
+from trading_agent.routing.backend import Backend
 from trading_agent.systemd import Notifier
 
 WATCH_SECONDS = 1.0
@@ -33,6 +34,7 @@ class Configuration:
         supervisor: Runs the desks.
         components: Runs the components.
         make_desk: Makes a desk that has not been there.
+        backends_of: Makes the backends of one that is to go on with others.
         on_change: Is told the configuration that comes in force.
         read: Reads the configuration again; None where there is nothing to read.
         bus: Where events go.
@@ -52,6 +54,7 @@ class Configuration:
         supervisor: Supervisor,
         components: Components,
         make_desk: Callable[[DeskPlan], Desk],
+        backends_of: Callable[[DeskPlan], Sequence[Backend]],
         on_change: Callable[[Config], None],
         read: Callable[[], Config] | None,
         bus: EventBus,
@@ -64,6 +67,7 @@ class Configuration:
         self._supervisor = supervisor
         self._components = components
         self._make_desk = make_desk
+        self._backends_of = backends_of
         self._on_change = on_change
         self._read = read
         self._bus = bus
@@ -207,7 +211,7 @@ class Configuration:
             if desk is None:
                 self._supervisor.add(self._make_desk(desk_plan))
             elif desk.retiring or before is None or before.desks.get(name) is not desk_plan:
-                desk.reconfigure(desk_plan.settings, desk_plan.runners)
+                desk.reconfigure(desk_plan.settings, self._backends_of(desk_plan))
                 self._supervisor.take_back(desk)  # also a parked one: what it lacked may be there now
             desks[name] = desks.pop(name)  # in the order of the configuration
         for desk in desks.values():

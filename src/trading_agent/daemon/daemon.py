@@ -21,9 +21,11 @@ import msgspec
 from trading_agent import __version__, files
 from trading_agent.clock import Clock, IndiaClock, utc_text
 from trading_agent.config import Config
+from trading_agent.daemon.backend_operations import BackendOperations
 from trading_agent.daemon.components import Components
 from trading_agent.daemon.configuration import Configuration
 from trading_agent.daemon.desk import Desk
+from trading_agent.daemon.indexing import Indexing
 from trading_agent.daemon.operations import Operations
 from trading_agent.daemon.plan import DeskPlan, make_plan
 from trading_agent.daemon.scheduler import Scheduler
@@ -35,6 +37,8 @@ from trading_agent.errors import WorkspaceLocked
 from trading_agent.event_bus import EventBus
 from trading_agent.events import DaemonReady, DaemonStopping
 from trading_agent.files import Disk
+from trading_agent.routing.backend import Backend
+from trading_agent.routing.backend_health import BackendHealth
 from trading_agent.systemd import Notifier
 
 WATCH_SECONDS = 1.0
@@ -51,6 +55,7 @@ class Daemon:
         config: What it runs.
         clock: What time it is; None for the host's clock in India.
         faces: Whether it has a control socket and inboxes. `replay` runs without.
+        index: Whether the index for search is kept up; None where it has faces. `search` reads what is missing in it.
         environ: For RUNTIME_DIRECTORY; None for the process's own environment.
         notifier: Tells systemd; None for nobody.
         read_config: Reads the configuration again, for `reload`; None where there is nothing to read.
@@ -58,6 +63,7 @@ class Daemon:
     Attributes:
         bus: Events, and `send`.
         supervisor: The desks.
+        backends: What can be asked of the backends.
         run_id: Marks this run in the log.
         on_config: Is told each configuration that comes in force.
 
@@ -71,6 +77,7 @@ class Daemon:
     supervisor: Supervisor
     scheduler: Scheduler
     operations: Operations
+    backends: BackendOperations
 
     def __init__(
         self,
@@ -78,6 +85,7 @@ class Daemon:
         clock: Clock | None = None,
         *,
         faces: bool = True,
+        index: bool | None = None,
         environ: Mapping[str, str] | None = None,
         notifier: Notifier | None = None,
         read_config: Callable[[], Config] | None = None,
@@ -97,6 +105,8 @@ class Daemon:
         self._stack = AsyncExitStack()
         self._control: ControlServer | None = None
         self._inbox: InboxSource | None = None
+        self._keeps_index = faces if index is None else index
+        self._indexing: Indexing | None = None
 
     # -- life --------------------------------------------------------------------------------------------------
 
@@ -121,6 +131,7 @@ class Daemon:
         # Built before anything waits, so that a stop may be asked for from the first moment on.
         self._build()
         await stack.enter_async_context(self._locked())
+        await self.backends.load()
         tasks = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(tasks.cancel_scope.cancel)
         if self._control is not None:
@@ -133,11 +144,15 @@ class Daemon:
         await tasks.start(self.scheduler.run)
         if self._inbox is not None:
             await self._start_part(stack, self._inbox)
+        if self._indexing is not None:
+            await self._start_part(stack, self._indexing)
         tasks.start_soon(self._vitals.run)
         tasks.start_soon(self.configuration.run)
         self._tell_ready(anyio.current_time() - began)
 
-    async def _start_part(self, stack: AsyncExitStack, part: ControlServer | InboxSource | Components) -> None:
+    async def _start_part(
+        self, stack: AsyncExitStack, part: ControlServer | InboxSource | Components | Indexing
+    ) -> None:
         room = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(part.stop)
         await room.start(part.run)
@@ -154,6 +169,7 @@ class Daemon:
             supervisor=self.supervisor,
             components=self._components,
             make_desk=self._make_desk,
+            backends_of=self._backends_of,
             on_change=self._config_changed,
             read=self._read_config,
             bus=self.bus,
@@ -172,6 +188,11 @@ class Daemon:
             beats=self._beats,
         )
         self.operations = Operations(self)
+        self.backends = BackendOperations(
+            lambda: self.config, lambda: self.supervisor.desks, self.bus, self.clock, self._disk
+        )
+        if self._keeps_index:
+            self._indexing = Indexing(self.workspace, self.bus)
         if self._faces:
             size = self.config.max_trigger_size
             self._inbox = InboxSource(self.bus, self._inboxes, self.clock, self._disk, max_size=size)
@@ -182,6 +203,7 @@ class Daemon:
                 group=self.config.control_group,
                 max_body_bytes=6 * size + (64 << 10),
                 run_id=self.run_id,
+                backends=self.backends,
             )
 
     def _inboxes(self) -> dict[str, Path]:
@@ -199,7 +221,7 @@ class Daemon:
         return Desk(
             plan.settings,
             self.workspace / 'desks' / plan.settings.name,
-            plan.runners,
+            self._backends_of(plan),
             self.bus,
             self.clock,
             slots=self._slots,
@@ -207,6 +229,10 @@ class Daemon:
             max_trigger_size=self.config.max_trigger_size,
             on_change=self._desk_changed,
         )
+
+    def _backends_of(self, plan: DeskPlan) -> list[Backend]:
+        """Returns a desk's backends; how each of them is, its desks share."""
+        return [Backend(name, runner, self.backends.health(name), limits) for name, runner, limits in plan.runners]
 
     @asynccontextmanager
     async def _locked(self) -> AsyncIterator[None]:
@@ -276,6 +302,11 @@ class Daemon:
     def config(self) -> Config:
         """The configuration in force."""
         return self._first_config if self._configuration is None else self._configuration.config
+
+    @property
+    def healths(self) -> dict[str, BackendHealth]:
+        """How each backend is, by its name."""
+        return self.backends.healths
 
     @property
     def configuration(self) -> Configuration:

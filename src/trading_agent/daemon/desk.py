@@ -8,19 +8,23 @@ import anyio
 import anyio.from_thread
 
 from trading_agent import config, files
-from trading_agent.clock import Clock, boundary_after
+from trading_agent.beside import beside
+from trading_agent.clock import Clock
 from trading_agent.daemon.desk_loop import DeskLoop
 from trading_agent.daemon.desk_parts import DeskParts, build_parts
+from trading_agent.daemon.desk_status import LastAnswer, status_of
 from trading_agent.daemon.hold import Hold, HoldFile
-from trading_agent.daemon.status import BackendStatus, DeskState, DeskStatus, RolloverResult, TriggerResult, TurnStatus
+from trading_agent.daemon.status import DeskState, DeskStatus, RolloverResult, TriggerResult, TurnStatus
 from trading_agent.daemon.turns import Cut
 from trading_agent.errors import DeskUnusable
 from trading_agent.event_bus import EventBus
-from trading_agent.events import DeskPaused, DeskResumed, DeskStarted, Event, StoreDamaged, WriteFailed
+from trading_agent.events import DeskPaused, DeskResumed, DeskStarted, Event, StoreDamaged, TurnFinished, WriteFailed
 from trading_agent.files import Disk
 from trading_agent.memory.session_store import Damage
+from trading_agent.memory.skill_store import SkillStore
 from trading_agent.memory.trigger_queue import TriggerQueue
-from trading_agent.routing.turn_runner import TurnRunner
+from trading_agent.routing.backend import Backend
+from trading_agent.routing.model_router import ModelRouter
 
 
 class Desk:
@@ -29,7 +33,7 @@ class Desk:
     Args:
         settings: Its configuration.
         folder: Its folder.
-        backends: Each backend's name and runner, in order of preference.
+        backends: Its backends, in order of preference.
         bus: Where its events go.
         clock: What time it is.
         slots: Caps the model calls of all desks together.
@@ -42,7 +46,7 @@ class Desk:
         self,
         settings: config.Desk,
         folder: Path,
-        backends: Sequence[tuple[str, TurnRunner]],
+        backends: Sequence[Backend],
         bus: EventBus,
         clock: Clock,
         *,
@@ -72,12 +76,13 @@ class Desk:
         )
         self._stopping = False
         self.retiring = False
-        self._following: tuple[config.Desk, Sequence[tuple[str, TurnRunner]]] | None = None
+        self._following: tuple[config.Desk, Sequence[Backend]] | None = None
         self._hold_file = HoldFile(folder)
         self.hold: Hold | None = None
         self.state: DeskState = 'starting'
         self.trouble = ''
         self.ready = anyio.Event()
+        self._last: LastAnswer | None = None
         self.started_at = clock.now()
         self._parts, self._loop = self._build()
 
@@ -93,6 +98,7 @@ class Desk:
             slots=self._slots,
             disk=self._disk,
             on_damage=self._tell_damage,
+            send=self._bus.send,
         )
         loop = DeskLoop(
             desk=self.name,
@@ -115,6 +121,8 @@ class Desk:
             self.trouble = f'{event.error}: {event.hint}'
             # Whoever tells that a write failed is not stuck: a full disk is waited for, however long that takes.
             self._loop.touch()
+        elif isinstance(event, TurnFinished):
+            self._last = LastAnswer(self._clock.now(), event.backend, event.preferred)
         self._bus.publish(event)
 
     def _tell_damage(self, damage: Damage) -> None:
@@ -126,6 +134,11 @@ class Desk:
             hint='what is readable is used; the damaged part stays in the file for a look',
         )
         anyio.from_thread.run_sync(self.publish, event)
+
+    @property
+    def router(self) -> ModelRouter:
+        """What runs its turns; another one after each start of the desk."""
+        return self._parts.router
 
     @property
     def stage(self) -> str:
@@ -168,23 +181,15 @@ class Desk:
 
     def status(self) -> DeskStatus:
         """Returns how the desk is."""
-        oldest = self.queue.oldest
-        return DeskStatus(
-            name=self.name,
+        return status_of(
+            self.settings,
+            self._parts,
+            self.queue,
+            self._backends,
             state=self.state,
             reason=self.hold.in_words(self.name) if self.hold and self.state == 'paused' else self.trouble,
-            session_id=self._parts.router.session_id,
-            trading_date=self._parts.router.trading_date,
-            exchanges=len(self._parts.router.exchanges),
-            queue=self.queue.depth,
-            oldest_trigger_at=oldest.trigger.received_at if oldest else None,
-            turn=self.turn,
-            last_turn_at=self._parts.turns.last_at,
-            backends=[
-                BackendStatus(name, 'failing' if name in self._parts.router.failing else 'up')
-                for name, _ in self._backends
-            ],
-            next_boundary=boundary_after(self._clock.now(), self.settings.rollover_at),
+            last=self._last,
+            now=self._clock.now(),
         )
 
     async def result_of(self, trigger_id: str) -> TriggerResult | None:
@@ -206,7 +211,7 @@ class Desk:
         self.retiring = True
         self._loop.end()
 
-    def reconfigure(self, settings: config.Desk, backends: Sequence[tuple[str, TurnRunner]]) -> None:
+    def reconfigure(self, settings: config.Desk, backends: Sequence[Backend]) -> None:
         """Lets the loop begin anew with other settings, after what it is doing."""
         self.retiring = False
         self._following = (settings, backends)
@@ -312,13 +317,15 @@ class Desk:
         self._parts.turns.stopping = self._stopping
         if self._stopping or self.retiring:
             self._loop.end()
-        await self._start()
-        await self._loop.run()
+        async with beside(self._parts.servers.run, wait=True):
+            await self._start()
+            await self._loop.run()
 
     async def _start(self) -> None:
         began = anyio.current_time()
-        for folder in ('', 'memory_history', 'sessions', 'sessions/summaries'):
+        for folder in ('', 'memory_history', 'sessions', 'sessions/summaries', 'journal'):
             await self._disk.run(files.sweep, self.folder / folder)
+        await self._disk.run(SkillStore(self.folder).sweep)
         self.hold = await self._disk.run(self._hold_file.read)
         await self.queue.load()
         await self._parts.turns.close_answered()

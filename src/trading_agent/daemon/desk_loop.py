@@ -171,6 +171,7 @@ class DeskLoop:
 
     async def _do_next(self) -> bool:
         """Does the first thing that is due; returns whether there was one. While a person holds it, nothing is due."""
+        await self._parts.router.settle()
         if not self.held and await self._parts.keeper.roll_over_if_due():
             return True
         if self._requests:

@@ -1,22 +1,32 @@
 """Puts together what one desk works with."""
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import anyio
 
 from trading_agent import config
 from trading_agent.clock import Clock
+from trading_agent.conversation.journal_folder import JournalFolder
 from trading_agent.daemon.turns import Turns
+from trading_agent.events import ToolServerDown, ToolServerUp
 from trading_agent.files import Disk
+from trading_agent.memory.day_notes import DayNotes
 from trading_agent.memory.memory_file import MemoryFile
 from trading_agent.memory.review import Limits
 from trading_agent.memory.session_keeper import Publisher, SessionKeeper
 from trading_agent.memory.session_store import Damage, SessionStore
+from trading_agent.memory.skill_curator import SkillCurator
 from trading_agent.memory.trigger_queue import TriggerQueue
+from trading_agent.routing.backend import Backend
 from trading_agent.routing.model_router import ModelRouter
-from trading_agent.routing.turn_runner import TurnRunner
+from trading_agent.tools.desk_tools import DeskTools
+from trading_agent.tools.mcp_connection import ServerNews
+from trading_agent.tools.mcp_servers import McpServers
+from trading_agent.trigger import Receipt, Trigger
 
 
 @dataclass(frozen=True)
@@ -27,12 +37,13 @@ class DeskParts:
     router: ModelRouter
     keeper: SessionKeeper
     turns: Turns
+    servers: McpServers
 
 
 def build_parts(
     settings: config.Desk,
     folder: Path,
-    backends: Sequence[tuple[str, TurnRunner]],
+    backends: Sequence[Backend],
     *,
     publisher: Publisher,
     queue: TriggerQueue,
@@ -40,11 +51,19 @@ def build_parts(
     slots: anyio.CapacityLimiter,
     disk: Disk,
     on_damage: Callable[[Damage], None],
+    send: Callable[[Trigger], Awaitable[Receipt]],
 ) -> DeskParts:
-    """Builds a desk's store, router, keeper and turns; nothing on the disk is touched."""
+    """Builds a desk's store, tools, router, keeper and turns; nothing on the disk is touched.
+
+    Raises:
+        ConfigurationError: An MCP server cannot be had.
+    """
     name = settings.name
-    memory = MemoryFile(folder)
+    memory = MemoryFile(folder, clock.now)
+    journals = JournalFolder(folder / 'journal', name, clock.now)
     store = SessionStore(folder / 'sessions', lambda: clock.trusted_date(settings.rollover_at), on_damage=on_damage)
+    servers = McpServers(name, settings.mcp_servers, allow=settings.allow, on_news=partial(_tell, publisher, name))
+    tools = _tools(settings, folder, servers, queue, clock=clock, disk=disk, send=send)
     router = ModelRouter(
         name,
         store,
@@ -52,20 +71,17 @@ def build_parts(
         publisher.publish,
         clock,
         memory=memory,
+        journals=journals,
+        tools=tools,
         turn_seconds=settings.turn_timeout,
         review_seconds=settings.summary_timeout,
         slots=slots,
         disk=disk,
     )
-    limits = Limits(
-        summary_budget=settings.summary_budget,
-        memory_budget=settings.memory_budget,
-        carry_summaries=settings.carry_summaries,
-        # The router gives each backend its time; this one only ends a wait that nobody else does.
-        review_seconds=settings.summary_timeout * len(backends) + settings.turn_timeout,
-    )
-    keeper = SessionKeeper(
-        name, router, store, publisher, memory=memory, clock=clock, limits=limits, disk=disk, archive=queue.archive
+    limits = _limits(settings, backends)
+    curator = SkillCurator(name, folder, router, store, mode=settings.skills, limits=limits, disk=disk, now=clock.now)
+    keeper = _keeper(
+        router, store, curator, memory, folder, publisher=publisher, queue=queue, limits=limits, clock=clock, disk=disk
     )
     turns = Turns(
         desk=name,
@@ -73,8 +89,83 @@ def build_parts(
         store=store,
         keeper=keeper,
         router=router,
+        journals=journals,
         publish=publisher.publish,
         clock=clock,
         disk=disk,
     )
-    return DeskParts(store, router, keeper, turns)
+    return DeskParts(store, router, keeper, turns, servers)
+
+
+def _keeper(
+    router: ModelRouter,
+    store: SessionStore,
+    curator: SkillCurator,
+    memory: MemoryFile,
+    folder: Path,
+    *,
+    publisher: Publisher,
+    queue: TriggerQueue,
+    limits: Limits,
+    clock: Clock,
+    disk: Disk,
+) -> SessionKeeper:
+    return SessionKeeper(
+        folder.name,
+        router,
+        store,
+        publisher,
+        curator,
+        memory=memory,
+        notes=DayNotes(folder),
+        clock=clock,
+        limits=limits,
+        disk=disk,
+        archive=queue.archive,
+        ended_digest=lambda: router.ended_digest,
+    )
+
+
+def _limits(settings: config.Desk, backends: Sequence[Backend]) -> Limits:
+    # The router gives each backend its time; this one only ends a wait that nobody else does.
+    longest = settings.summary_timeout * len(backends) + settings.turn_timeout
+    return Limits(
+        summary_budget=settings.summary_budget,
+        memory_budget=settings.memory_budget,
+        carry_summaries=settings.carry_summaries,
+        review_seconds=longest,
+        curator_seconds=longest,
+        review_chars=min((backend.limits.review_chars for backend in backends), default=sys.maxsize),
+    )
+
+
+def _tools(
+    settings: config.Desk,
+    folder: Path,
+    servers: McpServers,
+    queue: TriggerQueue,
+    *,
+    clock: Clock,
+    disk: Disk,
+    send: Callable[[Trigger], Awaitable[Receipt]],
+) -> DeskTools:
+    return DeskTools(
+        settings.name,
+        folder=folder,
+        send=send,
+        open_wake_ups=lambda: sum(entry.trigger.source == 'wake_me' for entry in queue.open_entries()),
+        clock=clock,
+        disk=disk,
+        servers=servers,
+        read_only=settings.read_only_tools,
+        allow=settings.allow,
+    )
+
+
+def _tell(publisher: Publisher, desk: str, news: ServerNews) -> None:
+    """Tells that an MCP server is ready or down."""
+    if news.state == 'ready':
+        publisher.publish(ToolServerUp(desk=desk, server=news.server, tools=news.tools))
+    else:
+        hint = 'its calls fail until it is back, the desk goes on; see mcp_servers of the desk'
+        publisher.publish(ToolServerDown(desk=desk, server=news.server, error=news.error, hint=hint))

@@ -34,9 +34,14 @@ class Hold(msgspec.Struct, frozen=True):
 
     def in_words(self, desk: str) -> str:
         """Returns it as `status` shows it, with the command that mends it."""
-        why = f': {self.reason}' if self.reason else ''
-        since = self.at.astimezone(INDIA)
-        return f'paused by {self.by} at {since:%H:%M} IST on {since:%d %b}{why} (`trading-agent resume {desk}`)'
+        return by_hand('paused', self.at, self.by, self.reason, f'trading-agent resume {desk}')
+
+
+def by_hand(what: str, at: datetime, by: str, reason: str, undone_by: str) -> str:
+    """Returns in words what a person has done, when and why, with the command that undoes it."""
+    since = at.astimezone(INDIA)
+    why = f': {reason}' if reason else ''
+    return f'{what} by {by} at {since:%H:%M} IST on {since:%d %b}{why} (`{undone_by}`)'
 
 
 class HoldFile:

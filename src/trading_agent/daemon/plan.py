@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from trading_agent.config import Backend, Config
 from trading_agent.config import Component as ComponentSettings
 from trading_agent.config import Desk as DeskSettings
-from trading_agent.daemon.backends import make_runner
+from trading_agent.daemon.backends import limits_of, make_runner
 from trading_agent.daemon.components import Component, import_component
 from trading_agent.errors import ConfigurationError, Problem
 from trading_agent.plug_in import NAME as PLUG_IN
 from trading_agent.plug_in import imported
+from trading_agent.routing.backend import CallLimits
 from trading_agent.routing.turn_runner import TurnRunner
+from trading_agent.tools.mcp_servers import McpServers
+from trading_agent.tools.server_settings import server_problems
 
 
 @dataclass(frozen=True)
@@ -21,12 +24,12 @@ class DeskPlan:
     Attributes:
         settings: Its table.
         backends: Each of its backends as configured, in order of preference.
-        runners: Each backend's name and runner; a desk has runners of its own.
+        runners: Each backend's name, runner and limits; a desk has runners of its own.
     """
 
     settings: DeskSettings
     backends: tuple[Backend, ...]
-    runners: tuple[tuple[str, TurnRunner], ...]
+    runners: tuple[tuple[str, TurnRunner, CallLimits], ...]
 
 
 @dataclass(frozen=True)
@@ -81,8 +84,14 @@ def _plan_desk(settings: DeskSettings, wanted: Config, previous: Plan | None, wh
     before = previous.desks.get(settings.name) if previous is not None else None
     if before is not None and (before.settings, before.backends) == (settings, backends):
         return before
+    problems = list(server_problems(settings.mcp_servers, f'{where}: desk {settings.name!r}'))
+    if problems:
+        raise ConfigurationError(problems)
+    McpServers(settings.name, settings.mcp_servers, where=where)  # told now, and not when the desk starts
+    folder = wanted.workspace.absolute() / 'desks' / settings.name
     runners = tuple(
-        (name, make_runner(name, backend, where)) for name, backend in zip(settings.backends, backends, strict=True)
+        (name, make_runner(name, backend, where, folder), limits_of(backend))
+        for name, backend in zip(settings.backends, backends, strict=True)
     )
     return DeskPlan(settings, backends, runners)
 

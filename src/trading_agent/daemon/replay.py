@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from trading_agent import files
+from trading_agent import json_lines
 from trading_agent.clock import INDIA, ManualClock, boundary_after
 from trading_agent.config import Config
 from trading_agent.daemon.daemon import Daemon
@@ -99,7 +99,7 @@ def read_day(trading_date: date, path: Path) -> Day:
     try:
         found = [
             (number, line.decode('utf-8-sig' if number == 1 else 'utf-8', errors='replace').rstrip('\r'))
-            for number, line in files.lines(path)
+            for number, line in json_lines.read(path)
         ]
     except OSError as error:
         raise ReplayRefused(f'{path} cannot be read: {error}') from error

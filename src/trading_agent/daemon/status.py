@@ -1,34 +1,67 @@
 """How the daemon is, in the words of `status`: what the control socket answers and the command line shows."""
 
+from collections.abc import Mapping
 from datetime import date, datetime
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 import msgspec
 
 from trading_agent.events import Outcome
+from trading_agent.messages import Usage
+from trading_agent.routing.backend_health import BackendHealth, HealthState
 
+BackendState = Literal['up', 'failing', 'disabled']
+BACKEND_STATES: Mapping[HealthState, BackendState] = {'up': 'up', 'cooling': 'failing', 'disabled': 'disabled'}
 DeskState = Literal['starting', 'running', 'paused', 'parked']
 
 
-class BackendStatus(msgspec.Struct, frozen=True):
+class BackendStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """One backend of a desk.
 
     Attributes:
         name: Its configured name.
-        state: `up`, or `failing` when its last call failed.
+        state: `up`, `failing` from a failed call until one is answered again, or `disabled` by a person.
+        reason: Why it is not up; left out while it is.
     """
 
     name: str
-    state: Literal['up', 'failing']
+    state: BackendState
+    reason: str = ''
+
+    @classmethod
+    def of(cls, health: BackendHealth) -> Self:
+        """Returns how a backend is."""
+        return cls(health.name, BACKEND_STATES[health.state], health.why_not)
 
 
 class TurnStatus(msgspec.Struct, frozen=True):
-    """The turn that is running."""
+    """The turn that is running.
+
+    Attributes:
+        trigger_id: The trigger.
+        attempt: How often the trigger has been started, this time included.
+        started_at: When the turn began.
+        backend: Who is being asked, or None while the turn waits for that.
+        usage: Tokens that this backend has used for it so far, where it counts them as it goes.
+    """
 
     trigger_id: str
     attempt: int
     started_at: datetime
     backend: str | None
+    usage: Usage = Usage()
+
+
+class TokensUsed(msgspec.Struct, frozen=True):
+    """Tokens that a desk has used, in vain too; those of the running turn are counted when it has ended.
+
+    Attributes:
+        session: In the current session.
+        day: In all sessions of its trading date.
+    """
+
+    session: Usage = Usage()
+    day: Usage = Usage()
 
 
 class DeskStatus(msgspec.Struct, frozen=True):
@@ -47,6 +80,9 @@ class DeskStatus(msgspec.Struct, frozen=True):
         last_turn_at: When the last answer was given, since the daemon's start.
         backends: The desk's backends, in order of preference.
         next_boundary: When the next trading date begins.
+        usage: Tokens used in the session and on its day.
+        last_backend: Who gave the last answer, since the daemon's start.
+        last_preferred: Whether that was the desk's first backend; None where there is no last answer.
     """
 
     name: str
@@ -61,6 +97,9 @@ class DeskStatus(msgspec.Struct, frozen=True):
     last_turn_at: datetime | None
     backends: list[BackendStatus]
     next_boundary: datetime
+    usage: TokensUsed = TokensUsed()
+    last_backend: str | None = None
+    last_preferred: bool | None = None
 
 
 class DaemonInfo(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
 """What happens in the daemon as a whole."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from trading_agent.events.base import Event, Level
 
@@ -116,3 +116,70 @@ class SubscriberLagged(Event, frozen=True, kw_only=True):
 
     subscriber: str
     events_skipped: int
+
+
+class IndexLagged(Event, frozen=True, kw_only=True):
+    """The index for search is behind the files; desks are not held up, and searching reads on where it stands."""
+
+    level: ClassVar[Level] = 'warning'
+    gathered: ClassVar[bool] = True
+
+    path: str
+    behind_bytes: int
+    error: str = ''
+    hint: str
+
+
+class BackendDown(Event, frozen=True, kw_only=True):
+    """A backend failed and is left alone for a while; then one call tries it. Told once until it is back."""
+
+    level: ClassVar[Level] = 'warning'
+
+    backend: str
+    error_type: str
+    error: str
+    retry_after_ms: int
+    hint: str = ''
+
+
+class BackendUp(Event, frozen=True, kw_only=True):
+    """A backend that had failed has answered again."""
+
+    backend: str
+    failures: int
+
+
+class BackendTested(Event, frozen=True, kw_only=True):
+    """A person had a backend make one tiny call, beside all desks; its tokens count for none of them."""
+
+    backend: str
+    by: str
+    outcome: Literal['answered', 'failed']
+    model: str = ''
+    duration_ms: int
+    first_output_ms: int | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    error_type: str = ''
+    error: str = ''
+    hint: str = ''
+
+
+class BackendDisabled(Event, frozen=True, kw_only=True):
+    """A person has taken a backend out of use, for every desk and until it is enabled again."""
+
+    level: ClassVar[Level] = 'warning'
+
+    backend: str
+    by: str
+    reason: str
+    hint: str
+
+
+class BackendEnabled(Event, frozen=True, kw_only=True):
+    """A person has taken a backend into use again."""
+
+    backend: str
+    by: str

@@ -71,6 +71,7 @@ class SessionEnded(Event, frozen=True, kw_only=True):
 
     exchanges: int
     next_session_id: str
+    journal_digest: str = ''
 
 
 class RolloverStarted(Event, frozen=True, kw_only=True):
@@ -106,6 +107,7 @@ class SummaryWritten(Event, frozen=True, kw_only=True):
     summary_path: str
     length: int
     backend: str | None = None
+    unproved: int = 0
 
 
 class MemoryUpdated(Event, frozen=True, kw_only=True):
@@ -128,6 +130,9 @@ class SkillsReviewed(Event, frozen=True, kw_only=True):
     """The skill curator has looked at the day, or failed at it, which holds up nothing."""
 
     outcome: Literal['done', 'failed']
+    proposed: int = 0
+    applied: int = 0
+    refused: int = 0
     error_type: str | None = None
     error: str | None = None
 
@@ -162,67 +167,6 @@ class TriggerClosed(Event, frozen=True, kw_only=True):
     outcome: Outcome
     by: str = ''
     error: str = ''
-    hint: str = ''
-
-
-class TurnStarted(Event, frozen=True, kw_only=True):
-    """A trigger is being run."""
-
-    trigger_id: str
-    turn_id: str
-    attempt: int
-    source: str
-    wait_ms: int
-
-
-class TurnOutput(Event, frozen=True, kw_only=True):
-    """A piece of an answer as it comes. Not logged."""
-
-    level: ClassVar[Level] = 'debug'
-    logged: ClassVar[bool] = False
-
-    trigger_id: str
-    turn_id: str
-    backend: str
-    text: str
-
-
-class TurnInterrupted(Event, frozen=True, kw_only=True):
-    """A turn ended without an answer, by a crash or a stop; its trigger is run again."""
-
-    level: ClassVar[Level] = 'warning'
-
-    trigger_id: str
-    turn_id: str
-    attempt: int
-    cause: Literal['crash', 'stop', 'restart', 'pause']
-
-
-class TurnFinished(Event, frozen=True, kw_only=True):
-    """A turn was answered: its exchange is on disk."""
-
-    trigger_id: str
-    turn_id: str
-    attempt: int
-    backend: str
-    preferred: bool
-    duration_ms: int
-    exchanges: int
-    answer: str
-
-
-class ModelCallFailed(Event, frozen=True, kw_only=True):
-    """A backend could not answer; the next one is asked."""
-
-    level: ClassVar[Level] = 'warning'
-    gathered: ClassVar[bool] = True
-
-    backend: str
-    purpose: str
-    trigger_id: str | None = None
-    duration_ms: int
-    error_type: str
-    error: str
     hint: str = ''
 
 

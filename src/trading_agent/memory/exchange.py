@@ -1,11 +1,14 @@
 """One finished turn, and the line that it is in a session's log."""
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import msgspec
 
+from trading_agent import json_lines
 from trading_agent.trigger import storable
 
 _REQUIRED = ('trigger_text', 'answer', 'backend_name', 'finished_at')
@@ -66,30 +69,21 @@ def _text_or_none(value: object) -> str | None:
 
 
 _DECODER = msgspec.json.Decoder(Exchange)
-_ENCODER = msgspec.json.Encoder()
 
-# The first reader of this layout splits lines with str.splitlines(), for which these are line ends too.
-_LINE_ENDS = {char.encode(): f'\\u{ord(char):04x}'.encode() for char in '\u0085\u2028\u2029'}
+NO_EXCHANGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What `decode_line` raises for a line that is none."""
 
 
 def encode_line(exchange: Exchange) -> bytes:
     """Returns the exchange as one line of a log, its newline included. Any text is storable."""
-    data = exchange.to_json_dictionary()
-    try:
-        line = _ENCODER.encode(data)
-    except UnicodeEncodeError:
-        line = storable(json.dumps(data, ensure_ascii=False)).encode()
-    for raw, escaped in _LINE_ENDS.items():
-        line = line.replace(raw, escaped)
-    return line + b'\n'
+    return json_lines.encode(exchange.to_json_dictionary())
 
 
 def decode_line(line: bytes) -> Exchange:
     """Reads one line of a log.
 
     Raises:
-        KeyError: A field is missing.
-        ValueError: It is no such line (also as TypeError, AttributeError or RecursionError).
+        NO_EXCHANGE: One of these: it is no such line, or a field is missing.
     """
     try:
         exchange = _DECODER.decode(line)
@@ -100,3 +94,18 @@ def decode_line(line: bytes) -> Exchange:
             {key: storable(value) if isinstance(value, str) else value for key, value in loaded.items()}
         )
     return exchange
+
+
+def last_exchanges(path: Path, count: int) -> list[Exchange]:
+    """Reads the last exchanges of a log, oldest first, from its end; a line that is none is left out.
+
+    Raises:
+        StorageError: The log is there and cannot be read.
+    """
+    found: list[Exchange] = []
+    for line in json_lines.read_back(path):
+        if len(found) >= count:
+            break
+        with suppress(*NO_EXCHANGE):
+            found.append(decode_line(line))
+    return found[::-1]

@@ -6,18 +6,27 @@ from pathlib import Path
 import msgspec
 
 from trading_agent import files
-from trading_agent.errors import StorageError, TurnRefused
+from trading_agent.errors import DeskUnusable, StorageError, TurnRefused
 from trading_agent.events import WriteFailed
 from trading_agent.files import Disk
 from trading_agent.memory import carry
 from trading_agent.memory.review import Reviewer
+from trading_agent.memory.rollover import FORMAT_VERSION, SummaryPart
 from trading_agent.memory.rollover_steps import RolloverSteps
 from trading_agent.memory.session_state import split_session_id
 from trading_agent.memory.session_store import SessionStore
 
 
+class _Progress(msgspec.Struct, frozen=True):
+    session_id: str = ''
+    parts: tuple[SummaryPart, ...] = ()
+    version: int = FORMAT_VERSION
+
+
 class OwedSummaries:
     """One desk's debts: a `(degraded)` heading on disk is one, `untold.json` lists those paid but not told yet.
+
+    `backfill.json` has the parts of a long session's summary as far as they are made, for whatever is due cuts it off.
 
     Args:
         store: The desk's sessions folder.
@@ -65,6 +74,9 @@ class OwedSummaries:
 
         Returns:
             Whether one was made. A disk that fails is told, and the debt stays.
+
+        Raises:
+            DeskUnusable: A newer version of the program wrote the notes, or the history of Memory.md.
         """
         for session_id in [owed for owed in self.sessions if owed not in self._refused]:
             try:
@@ -75,6 +87,8 @@ class OwedSummaries:
             except StorageError as error:
                 self._steps.publish(WriteFailed.of(error, self._steps.desk))
                 return False
+            except DeskUnusable:
+                raise
             except Exception:  # noqa: BLE001 - whatever it was (the router tells it), the debt stays
                 return False
         return False
@@ -83,13 +97,33 @@ class OwedSummaries:
         exchanges = await self._disk.run(self._store.exchanges, session_id)
         if not exchanges:
             return False  # the log was moved away by hand: the short summary is all that there will be
-        review = await self._reviewer.review(session_id, exchanges)
-        await self._steps.fold(session_id, review, exchanges)
+        parts = await self._disk.run(self._parts_of, session_id)
+        while isinstance(made := await self._reviewer.step(session_id, exchanges, parts), SummaryPart):
+            parts = (*parts, made)
+            await self._disk.run(self._keep_parts, session_id, parts)
+        await self._steps.fold(session_id, made, exchanges, parts)
         # Listed before the summary is filed, so that the desk is told also after a crash in between.
         await self._set_untold([*(other for other in self.untold if other != session_id), session_id])
-        await self._steps.write_summary(session_id, review, backfilled=True)
+        await self._steps.write_summary(session_id, made, backfilled=True)
+        if parts:
+            await self._disk.run(files.remove, self._progress_path)
         self.sessions = [owed for owed in self.sessions if owed != session_id]
         return True
+
+    @property
+    def _progress_path(self) -> Path:
+        return self._store.directory / 'backfill.json'
+
+    def _parts_of(self, session_id: str) -> tuple[SummaryPart, ...]:
+        """Returns what is there of a long session's summary that was cut off on its way."""
+        try:
+            progress = msgspec.json.decode(files.read(self._progress_path) or b'{}', type=_Progress)
+        except (ValueError, RecursionError):
+            return ()  # a damaged one only costs asking again
+        return progress.parts if (progress.session_id, progress.version) == (session_id, FORMAT_VERSION) else ()
+
+    def _keep_parts(self, session_id: str, parts: tuple[SummaryPart, ...]) -> None:
+        files.replace(self._progress_path, msgspec.json.encode(_Progress(session_id, parts)) + b'\n')
 
     def tell(self, session_id: str | None, exchanges: int) -> list[str]:
         """Returns the sessions whose full summary was made late and that the desk is to be told of now.

@@ -54,6 +54,9 @@ class Review(msgspec.Struct, frozen=True):
         memory: The new text of Memory.md; empty for no change.
         memory_digest: The digest of the Memory.md that the new text was made from.
         backend: The backend that answered, or None.
+        reasons: Why Memory.md was changed so.
+        unproved: How much of the summary is marked, because it does not stand in what it was made from.
+        shortened: Whether a Memory.md that was too long was asked for again.
     """
 
     summary: str
@@ -61,6 +64,21 @@ class Review(msgspec.Struct, frozen=True):
     memory: str = ''
     memory_digest: str = ''
     backend: str | None = None
+    reasons: str = ''
+    unproved: int = 0
+    shortened: bool = False
+
+
+class SummaryPart(msgspec.Struct, frozen=True):
+    """The summary of a part of a session that is too long to be reviewed at once.
+
+    Attributes:
+        exchanges: How many exchanges it is of; they follow those of the part before.
+        summary: The summary.
+    """
+
+    exchanges: int
+    summary: str
 
 
 class RolloverRecord(msgspec.Struct, frozen=True):
@@ -75,6 +93,7 @@ class RolloverRecord(msgspec.Struct, frozen=True):
         new_session_id: The session that follows, once it is chosen; its log may be missing still.
         exchanges: How many exchanges the ended session has.
         version: The format of this file.
+        parts: The parts of a long session that are summed up already, in their order.
     """
 
     ended_session_id: str
@@ -85,34 +104,7 @@ class RolloverRecord(msgspec.Struct, frozen=True):
     new_session_id: str | None = None
     exchanges: int = 0
     version: int = FORMAT_VERSION
-
-
-REVIEW_INSTRUCTION = """\
-The session {session_id} of the desk "{desk}" is over. Review it, and answer with one JSON object:
-- "summary": what tomorrow's session must know, in Markdown and in at most {summary_budget} characters: what happened, \
-what was decided and why, open positions, orders and questions, with every number and symbol exactly as it was said.
-- "memory": the whole new text of Memory.md, in at most {memory_budget} characters: the lessons and standing rules \
-that last beyond a day. Keep what still holds, word for word where a person wrote it. An empty text leaves it as it is.
-- "reasons": why Memory.md was changed as it was, in a sentence or two.
-
-Memory.md is now:
-
-{memory}
-"""
-
-
-def review_schema(summary_budget: int, memory_budget: int) -> dict[str, object]:
-    """Returns the JSON Schema of the answer to `REVIEW_INSTRUCTION`; the budgets are in characters."""
-    return {
-        'type': 'object',
-        'properties': {
-            'summary': {'type': 'string', 'minLength': 1, 'maxLength': summary_budget},
-            'memory': {'type': 'string', 'maxLength': memory_budget},
-            'reasons': {'type': 'string'},
-        },
-        'required': ['summary', 'memory', 'reasons'],
-        'additionalProperties': False,
-    }
+    parts: tuple[SummaryPart, ...] = ()
 
 
 def clipped(text: str, budget: int) -> str:
@@ -125,20 +117,21 @@ def clipped(text: str, budget: int) -> str:
     return ((whole_lines if len(whole_lines) > budget // 2 else kept) + mark)[:budget]
 
 
-def summary_without_model(exchanges: Sequence[Exchange], budget: int) -> str:
+def summary_without_model(exchanges: Sequence[Exchange], budget: int, notes: Sequence[str] = ()) -> str:
     """Returns what can be said of a session when no model can be asked, word for word.
 
-    That is what people told the desk to keep to, however long ago, and the last exchanges.
+    That is what people told the desk to keep to, however long ago, what it noted down, and the last exchanges.
 
     Args:
         exchanges: The session's exchanges, oldest first.
         budget: The longest result, in characters.
+        notes: The desk's notes of the session, oldest first.
     """
     if not exchanges:
         return clipped('No model could be asked, and no exchange can be read.', budget)
     head = (
         f'No model could be asked. {len(exchanges)} exchanges, from {_time(exchanges[0])} to {_time(exchanges[-1])} '
-        f'IST.{_standing_rules(exchanges, budget // 3)} The last ones, word for word:'
+        f'IST.{_standing_rules(exchanges, budget // 3)}{_noted(notes, budget // 4)} The last ones, word for word:'
     )
     parts: list[str] = []
     left = budget - len(head)
@@ -159,6 +152,16 @@ def _standing_rules(exchanges: Sequence[Exchange], budget: int) -> str:
     if not rules:
         return ''
     return ' To keep to, as it was told:\n' + clipped('\n'.join(f'- {rule}' for rule in rules), budget) + '\n\n'
+
+
+def _noted(notes: Sequence[str], budget: int) -> str:
+    if not notes:
+        return ''
+    return (
+        ' Noted down, the newest first:\n'
+        + clipped('\n'.join(f'- {note}' for note in reversed(notes)), budget)
+        + '\n\n'
+    )
 
 
 def _time(exchange: Exchange) -> str:

@@ -6,7 +6,7 @@ answers, summary, memory, skills, session, announced.
 
 import dataclasses
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,6 @@ from trading_agent import files
 from trading_agent.errors import DeskUnusable
 from trading_agent.events import (
     Event,
-    MemoryRefused,
-    MemoryUpdated,
     RolloverFinished,
     RolloverStarted,
     SessionEnded,
@@ -30,20 +28,33 @@ from trading_agent.events import (
     SummaryWritten,
 )
 from trading_agent.files import Disk
-from trading_agent.memory.memory_file import MemoryEdited, MemoryFile
+from trading_agent.memory.memory_file import MemoryFile
+from trading_agent.memory.memory_fold import MemoryFold, keep_nothing
 from trading_agent.memory.review import Limits, Reviewer
-from trading_agent.memory.rollover import FORMAT_VERSION, Review, RolloverRecord
+from trading_agent.memory.rollover import FORMAT_VERSION, Review, RolloverRecord, SummaryPart
 from trading_agent.memory.session_state import split_session_id
 from trading_agent.memory.session_store import Exchange, SessionStore
 
-_MEMORY_TRIES = 3
+
+class Curated(msgspec.Struct, frozen=True):
+    """What a curator made of a day.
+
+    Attributes:
+        proposed: How many changes to skills wait for a person.
+        applied: How many were made.
+        refused: How many the model asked for that cannot be made.
+    """
+
+    proposed: int = 0
+    applied: int = 0
+    refused: int = 0
 
 
 class Curator(Protocol):
     """Reviews a desk's own skills."""
 
-    async def review(self, trading_date: date) -> None:
-        """Looks at what the day taught."""
+    async def review(self, trading_date: date) -> Curated | None:
+        """Looks at what the day taught, and returns what came of it where that can be said."""
         ...
 
 
@@ -73,6 +84,7 @@ class RolloverSteps:
         memory: The desk's Memory.md, or None.
         curator: The skill curator, or None.
         archive: Archives the desk's triggers under the ended session's id.
+        ended_digest: Returns the digest of the last line of the journal of the session before the current one.
         limits: Bounds.
         disk: Where file work is done.
     """
@@ -85,6 +97,7 @@ class RolloverSteps:
     memory: MemoryFile | None
     curator: Curator | None
     archive: Callable[[str], Awaitable[None]]
+    ended_digest: Callable[[], str]
     limits: Limits
     disk: Disk
 
@@ -162,18 +175,18 @@ class RolloverSteps:
                     # The log was lost or damaged since: there is nothing to ask about.
                     record = msgspec.structs.replace(record, stage='session')
                 case 'answers':
-                    review = await self.reviewer.review_or_degraded(record.ended_session_id, exchanges)
-                    record = msgspec.structs.replace(record, review=review, stage='summary')
+                    record = await self._answers(record, exchanges)
                 case 'summary':
                     path = await self._write_summary(record)
                     record = msgspec.structs.replace(record, summary_path=path, stage='memory')
                 case 'memory':
                     if record.review is not None and not record.review.degraded:
                         keep = partial(self._save_review, record)
-                        await self.fold(record.ended_session_id, record.review, exchanges, keep)
+                        await self.fold(record.ended_session_id, record.review, exchanges, record.parts, keep)
                     record = msgspec.structs.replace(record, stage='skills')
                 case 'skills':
-                    await self._review_skills(record.ended_session_id)
+                    if record.review is not None and not record.review.degraded:
+                        await self._review_skills(record.ended_session_id)
                     record = msgspec.structs.replace(record, stage='session')
                 case _:
                     record = await self._begin_session(record)
@@ -181,6 +194,23 @@ class RolloverSteps:
         on_stage(record.stage)
         await self.announce(record, anyio.current_time() - began)
         return record
+
+    async def _answers(self, record: RolloverRecord, exchanges: list[Exchange]) -> RolloverRecord:
+        """Has the session reviewed; each part of a long one is written down as it is there."""
+        session_id = record.ended_session_id
+        while record.review is None:
+            made: SummaryPart | Review
+            try:
+                made = await self.reviewer.step(session_id, exchanges, record.parts)
+            except DeskUnusable:
+                raise
+            except Exception:  # noqa: BLE001 - whatever it was (the router tells it), the session is rolled over now
+                made = await self.reviewer.without_model(session_id, exchanges)
+            if isinstance(made, Review):
+                return msgspec.structs.replace(record, review=made, stage='summary')
+            record = msgspec.structs.replace(record, parts=(*record.parts, made))
+            await self.save(record)
+        return msgspec.structs.replace(record, stage='summary')
 
     async def save(self, record: RolloverRecord) -> None:
         """Writes how far the rollover has come, durably."""
@@ -202,6 +232,7 @@ class RolloverSteps:
                 trading_date=ended_date,
                 exchanges=record.exchanges,
                 next_session_id=session_id,
+                journal_digest=self.ended_digest(),
             )
         )
         self.publish(
@@ -247,6 +278,7 @@ class RolloverSteps:
                 summary_path=path,
                 length=len(review.summary),
                 backend=review.backend,
+                unproved=review.unproved,
             )
         )
         return path
@@ -255,72 +287,42 @@ class RolloverSteps:
         self,
         session_id: str,
         review: Review,
-        exchanges: list[Exchange],
-        keep: Callable[[Review], Awaitable[None]] | None = None,
+        exchanges: Sequence[Exchange],
+        parts: Sequence[SummaryPart] = (),
+        keep: Callable[[Review], Awaitable[None]] = keep_nothing,
     ) -> None:
-        """Replaces Memory.md by what the review made of it; made anew on what a person wrote meanwhile.
-
-        Args:
-            session_id: The session that was reviewed.
-            review: What was made of it.
-            exchanges: Its exchanges.
-            keep: Is given a review that was made anew before it is used, so that a crash asks for no third one.
-
-        Raises:
-            StorageError: Memory.md cannot be read or written; its text stays.
-        """
-        if self.memory is None:
-            return
-        for _ in range(_MEMORY_TRIES):
-            if not review.memory.strip():
-                return
-            if len(review.memory) > self.limits.memory_budget:
-                self._refuse_memory(session_id, f'it has {len(review.memory)} characters')
-                return
-            try:
-                before = await self.disk.run(self.memory.read)
-                changed = await self.disk.run(self.memory.replace, session_id, review.memory, review.memory_digest)
-            except MemoryEdited:
-                try:
-                    review = await self.reviewer.review(session_id, exchanges)
-                except Exception as error:  # noqa: BLE001 - told; the person's text stays
-                    self._refuse_memory(session_id, f'a person edited it, and a new fold failed: {error}')
-                    return
-                if keep is not None:
-                    await keep(review)
-                continue
-            if changed:
-                self.publish(
-                    MemoryUpdated(
-                        desk=self.desk,
-                        session_id=session_id,
-                        length=len(review.memory),
-                        previous_length=len(before.text),
-                    )
-                )
-            return
-        self._refuse_memory(session_id, 'it was edited again and again while a new text was made')
-
-    def _refuse_memory(self, session_id: str, error: str) -> None:
-        hint = f'Memory.md stays as it is; the budget is {self.limits.memory_budget} characters (memory_budget)'
-        self.publish(MemoryRefused(desk=self.desk, session_id=session_id, error=error, hint=hint))
+        """Replaces Memory.md by what the review made of it; see `MemoryFold.fold`."""
+        fold = MemoryFold(
+            desk=self.desk,
+            publish=self.publish,
+            reviewer=self.reviewer,
+            memory=self.memory,
+            limits=self.limits,
+            disk=self.disk,
+        )
+        await fold.fold(session_id, review, exchanges, parts, keep)
 
     async def _review_skills(self, session_id: str) -> None:
         if self.curator is None:
             return
         trading_date, _ = split_session_id(session_id)
         failure: Exception | None = None
+        curated: Curated | None = None
         try:
             with anyio.fail_after(self.limits.curator_seconds):
-                await self.curator.review(trading_date)
+                curated = await self.curator.review(trading_date)
         except Exception as error:  # noqa: BLE001 - it holds up nothing, and is told
             failure = error
+        curated = curated or Curated()
         self.publish(
             SkillsReviewed(
                 desk=self.desk,
                 session_id=session_id,
                 trading_date=trading_date,
                 outcome='failed' if failure else 'done',
+                proposed=curated.proposed,
+                applied=curated.applied,
+                refused=curated.refused,
                 error_type=type(failure).__name__ if failure else None,
                 error=(str(failure) or type(failure).__name__) if failure else None,
             )

@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import date, datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 import anyio
 
@@ -22,23 +22,19 @@ from trading_agent.clock import Clock, IndiaClock
 from trading_agent.events import ClockBehind, Event, SessionReason, SessionStarted, StoreDamaged
 from trading_agent.files import Disk
 from trading_agent.memory import carry
+from trading_agent.memory.day_notes import DayNotes
 from trading_agent.memory.memory_file import MemoryFile
 from trading_agent.memory.owed import OwedSummaries
-from trading_agent.memory.review import Limits, Reply, Reviewer
+from trading_agent.memory.review import Asker, Limits, Reviewer
 from trading_agent.memory.rollover import Decision, RolloverRecord, decide
-from trading_agent.memory.rollover_steps import Curator, RolloverSteps
+from trading_agent.memory.rollover_steps import Curator, RolloverSteps, Sessions
 from trading_agent.memory.session_state import SessionState, newest_session, split_session_id
 from trading_agent.memory.session_store import Exchange, SessionStore
 from trading_agent.trigger import Trigger
 
 
-class Router(Protocol):
+class Router(Sessions, Asker, Protocol):
     """What the keeper asks of the model router, which is built with the same store."""
-
-    @property
-    def session_id(self) -> str | None:
-        """The current session."""
-        ...
 
     @property
     def trading_date(self) -> date | None:
@@ -52,14 +48,6 @@ class Router(Protocol):
 
     async def restore_session(self) -> bool:
         """Picks up the saved session, or starts the first one; returns whether there was one."""
-        ...
-
-    async def reset(self) -> None:
-        """Starts a fresh session with the id that the store gives."""
-        ...
-
-    async def ask(self, exchanges: Sequence[Exchange], instruction: str, schema: dict[str, Any] | None = None) -> Reply:
-        """Asks a question about exchanges, beside any session."""
         ...
 
 
@@ -85,10 +73,12 @@ class SessionKeeper:
         event_bus: Where new sessions are announced.
         curator: Reviews the desk's own skills after the day's summary, or None to skip the review.
         memory: The desk's Memory.md, or None to fold nothing.
+        notes: What the desk notes down in the course of a day, or None.
         clock: For how long it has shown an earlier date; None for the host's.
         limits: Bounds of reviews.
         disk: Where file work is done; None for one of its own.
         archive: Called with a session's id when it has ended, before the next one begins.
+        ended_digest: Returns the digest of the last line of the ended session's journal; empty where there is none.
     """
 
     def __init__(
@@ -100,10 +90,12 @@ class SessionKeeper:
         curator: Curator | None = None,
         *,
         memory: MemoryFile | None = None,
+        notes: DayNotes | None = None,
         clock: Clock | None = None,
         limits: Limits | None = None,
         disk: Disk | None = None,
         archive: Callable[[str], Awaitable[None]] = _no_archive,
+        ended_digest: Callable[[], str] = str,
     ) -> None:
         self._desk_name = desk_name
         self._router = router
@@ -112,7 +104,7 @@ class SessionKeeper:
         self._clock = clock or IndiaClock()
         self._limits = limits or Limits()
         self._disk = disk or Disk()
-        reviewer = Reviewer(desk_name, router, memory, self._limits, self._disk)
+        reviewer = Reviewer(desk_name, router, memory, self._limits, self._disk, notes=notes)
         self._steps = RolloverSteps(
             desk=desk_name,
             router=router,
@@ -122,6 +114,7 @@ class SessionKeeper:
             memory=memory,
             curator=curator,
             archive=archive,
+            ended_digest=ended_digest,
             limits=self._limits,
             disk=self._disk,
         )

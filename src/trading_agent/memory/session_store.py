@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from trading_agent import files
+from trading_agent import files, json_lines
 from trading_agent.clock import trading_date as trading_date_of
-from trading_agent.errors import InvalidSessionId, StorageError
+from trading_agent.errors import StorageError
 from trading_agent.memory.daily_summary import DailySummary, SummarySection, quoted_headings, split_sections
 from trading_agent.memory.damage import Damage, log_damage
-from trading_agent.memory.exchange import Exchange, decode_line, encode_line
+from trading_agent.memory.exchange import NO_EXCHANGE, Exchange, decode_line, encode_line, last_exchanges
 from trading_agent.memory.session_state import RouteState, SessionState, is_session_id, parse_date, split_session_id
 from trading_agent.trigger import storable
 
@@ -215,8 +215,12 @@ class SessionStore:
             files.make_folder(self.directory)
             files.append(path, line)
 
-    def exchanges(self, session_id: str) -> list[Exchange]:
+    def exchanges(self, session_id: str, *, last: int | None = None) -> list[Exchange]:
         """Reads a session's exchanges, oldest first. A damaged line is skipped and told.
+
+        Args:
+            session_id: The session.
+            last: Only so many from the end, where a damaged line is left out untold; None for all.
 
         Returns:
             The exchanges, or an empty list for an unknown session.
@@ -224,15 +228,16 @@ class SessionStore:
         Raises:
             StorageError: The log is there and cannot be read.
         """
-        try:
-            path = self.log_path(session_id)
-        except InvalidSessionId:
+        if not is_session_id(session_id):
             return []
+        path = self.log_path(session_id)
+        if last is not None:
+            return last_exchanges(path, last)
         found = []
-        for number, line in files.lines(path):
+        for number, line in json_lines.read(path):
             try:
                 found.append(decode_line(line))
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            except NO_EXCHANGE as error:
                 self._damaged(path, number, f'{type(error).__name__}: {error}'[:500])
         return found
 

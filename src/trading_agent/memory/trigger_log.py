@@ -10,7 +10,7 @@ import anyio
 import anyio.from_thread
 import msgspec
 
-from trading_agent import files
+from trading_agent import files, json_lines
 from trading_agent.errors import DeskUnusable, StorageError
 from trading_agent.events import Event, Outcome, StoreDamaged
 from trading_agent.files import Disk
@@ -174,7 +174,7 @@ class TriggerLog:
     def _read(self) -> list[Record]:
         files.make_folder(self.path.parent)
         records: list[Record] = []
-        for number, line in files.lines(self.path):
+        for number, line in json_lines.read(self.path):
             try:
                 record = _DECODER.decode(line)
             except (ValueError, RecursionError) as error:
@@ -212,7 +212,7 @@ def open_triggers(path: Path) -> dict[str, Trigger]:
         StorageError: The file cannot be read.
     """
     found: dict[str, Trigger] = {}
-    for _, line in files.lines(path):
+    for _, line in json_lines.read(path):
         try:
             record = _DECODER.decode(line)
         except (ValueError, RecursionError):

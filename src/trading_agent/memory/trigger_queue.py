@@ -123,8 +123,8 @@ class TriggerQueue:
 
     # -- accepting ---------------------------------------------------------------------------------------------
 
-    async def accept(self, trigger: Trigger) -> Receipt:
-        """Makes a trigger durable, and says so; or says why not."""
+    async def accept(self, trigger: Trigger, *, own: bool = False) -> Receipt:
+        """Makes a trigger durable, and says so; or says why not. One of the desk's own is taken whatever the bounds."""
         while not self._loaded or trigger.id in self._reserved:
             try:
                 await self._load_once()
@@ -135,7 +135,7 @@ class TriggerQueue:
         # From here to the reservation nothing waits, so that of two equal triggers one is the first.
         if trigger.id in self._open or trigger.id in self._closed:
             return Receipt(trigger.id, self._desk, 'duplicate')
-        refusal = self._refusal(trigger)
+        refusal = None if own else self._refusal(trigger)
         if refusal is not None:
             return self._refuse(trigger, *refusal)
         self._reserved[trigger.id] = anyio.Event()

@@ -11,12 +11,12 @@ from typing import Literal
 
 import msgspec
 
-from trading_agent import files
+from trading_agent import files, json_lines
 from trading_agent.clock import trading_date
 from trading_agent.errors import StorageError
 from trading_agent.events import Outcome
 from trading_agent.memory.damage import Damage
-from trading_agent.memory.exchange import Exchange, decode_line
+from trading_agent.memory.exchange import NO_EXCHANGE, Exchange, decode_line
 from trading_agent.memory.session_state import is_session_id, split_session_id
 from trading_agent.memory.trigger_log import Accepted, Closed, Interrupted, Record, Started
 from trading_agent.trigger import Trigger
@@ -142,7 +142,7 @@ def known_ids(folder: Path) -> list[str]:
     """Returns the id of every trigger that the files know, in the order in which they first tell of it."""
     seen: dict[str, None] = {}
     for path in _files(folder):
-        for _, line in files.lines(path):
+        for _, line in json_lines.read(path):
             try:
                 record = _DECODER.decode(line)
             except (ValueError, RecursionError):
@@ -165,12 +165,12 @@ def find_exchange(folder: Path, trigger_id: str, steps: list[Step]) -> Place | N
     for session_id in _sessions_to_search(sessions, steps):
         path = sessions / f'{session_id}.jsonl'
         place: Place | None = None
-        for number, line in files.lines(path):
+        for number, line in json_lines.read(path):
             if key not in line:
                 continue
             try:
                 exchange = decode_line(line)
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            except NO_EXCHANGE:
                 continue
             if exchange.trigger_id == trigger_id:
                 place = Place(session_id, f'sessions/{path.name}', number, exchange)
@@ -186,12 +186,19 @@ def _sessions_to_search(sessions: Path, steps: list[Step]) -> list[str]:
         return []
     if closing is not None and closing.session_id is not None and is_session_id(closing.session_id):
         return [closing.session_id]
-    names = (name.removesuffix('.jsonl') for name in files.names_in(sessions) if name.endswith('.jsonl'))
+    return sessions_since(sessions, steps)
+
+
+def sessions_since(folder: Path, steps: list[Step]) -> list[str]:
+    """Returns the sessions that have a file in a folder and can have to do with a trigger, newest first.
+
+    None from before it was accepted; a desk that trades past midnight may still be in the session of the day before.
+    """
+    names = (name.removesuffix('.jsonl') for name in files.names_in(folder) if name.endswith('.jsonl'))
     known = sorted(filter(is_session_id, names), key=split_session_id, reverse=True)
     accepted = next((instant(step.at) for step in steps if step.what == 'accepted'), None)
     if accepted is None:
         return known
-    # None before it was accepted; a desk that trades past midnight may still be in the session of the day before.
     earliest = trading_date(accepted) - timedelta(days=1)
     return [session_id for session_id in known if split_session_id(session_id)[0] >= earliest]
 
@@ -228,7 +235,7 @@ def _files(folder: Path) -> list[Path]:
 def _read(folder: Path, paths: list[Path], trigger_id: str, damaged: list[Damage]) -> Iterator[tuple[Record, str, int]]:
     key = _quoted(trigger_id)
     for path in paths:
-        for number, line in files.lines(path):
+        for number, line in json_lines.read(path):
             if key not in line:
                 continue
             try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from trading_agent.clock import INDIA
-from trading_agent.memory.exchange import Exchange
+from trading_agent.providers.heard import Heard
 
 NO_MODEL = '(offline backend: no model was asked.)'
 
@@ -229,12 +229,12 @@ def clipped(text: str, limit: int) -> str:
     return f'{text[:end]} {note}' if end else note
 
 
-def model_answer(exchange: Exchange) -> str:
+def model_answer(exchange: Heard) -> str:
     """Returns what a model answered; empty where none was asked, for that only quotes what was said before."""
     return '' if exchange.answer.endswith(NO_MODEL) else exchange.answer
 
 
-def india_time(exchange: Exchange) -> str:
+def india_time(exchange: Heard) -> str:
     """Returns when an exchange finished, as HH:MM in IST; `--:--` where its time can't be read."""
     try:
         instant = datetime.fromisoformat(exchange.finished_at)

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from trading_agent.memory.exchange import Exchange
 from trading_agent.providers.announcement import (
     BULLET,
     Announcement,
@@ -22,6 +21,7 @@ from trading_agent.providers.announcement import (
     read,
     sentences_of,
 )
+from trading_agent.providers.heard import Heard
 
 _QUOTE = 420  # characters of one quoted line
 _NOTE_ROOM = len('\n[1000000 more left out]')
@@ -85,7 +85,7 @@ class _Section:
     ranked: bool = True
 
 
-def day_summary(exchanges: Sequence[Exchange], budget: int) -> str:
+def day_summary(exchanges: Sequence[Heard], budget: int) -> str:
     """Returns what is worth reading about a day the next morning, in at most `budget` characters.
 
     These are counts, what people asked the desk to keep to, orders, results and money, the companies and subjects that
@@ -111,7 +111,7 @@ def day_summary(exchanges: Sequence[Exchange], budget: int) -> str:
     return _within(budget, _head(day, len(rules)), [section for section in sections if section.lines])
 
 
-def folded_memory(memory: str, exchanges: Sequence[Exchange], trading_date: date, budget: int) -> str:
+def folded_memory(memory: str, exchanges: Sequence[Heard], trading_date: date, budget: int) -> str:
     """Returns the new Memory.md: the old text, and under the day's heading the rules that people told and it lacks.
 
     Args:

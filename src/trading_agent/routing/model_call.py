@@ -3,15 +3,16 @@
 import asyncio
 import dataclasses
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
-import msgspec
 
-from trading_agent.errors import BackendError
-from trading_agent.routing.turn_runner import TextPiece, Turn, TurnAnswered, TurnEvent, TurnRunner, UsageCounted
+from trading_agent.conversation.schema import AnswerSchema
+from trading_agent.errors import BackendError, InvalidAnswer
+from trading_agent.messages import Usage
+from trading_agent.routing.turn_runner import Turn, TurnAnswered, TurnEvent, TurnRunner
 
 CLOSE_SECONDS = 10.0
 """How long a runner may take to clean up when it is cut off or has failed."""
@@ -26,14 +27,16 @@ class Reply:
         backend: Who answered.
         data: The answer's fields, where a schema was given; else empty.
         runner_state: What the runner wants back with the next turn.
-        usage: Tokens used, by kind, or None where the runner counted none.
+        model: The model that answered, where the runner said it.
+        stop_reason: Why it stopped, where the runner said it.
     """
 
     text: str
     backend: str
     data: dict[str, Any] = dataclasses.field(default_factory=dict)
     runner_state: dict[str, Any] | None = None
-    usage: dict[str, int] | None = None
+    model: str = ''
+    stop_reason: str | None = None
 
 
 @dataclasses.dataclass
@@ -46,6 +49,7 @@ class Call:
         turn_id: The trigger and the attempt, for a turn.
         backend: Who is being asked, or None while the call waits for its slot.
         ends_by: The latest event-loop time at which it should be over, or None while it waits for its slot.
+        usage: Tokens that this backend has used for it so far.
     """
 
     purpose: str
@@ -53,37 +57,33 @@ class Call:
     turn_id: str = ''
     backend: str | None = None
     ends_by: float | None = None
+    usage: Usage = dataclasses.field(default_factory=Usage)
 
 
-async def reply_of(name: str, runner: TurnRunner, turn: Turn, on_text: Callable[[str], None]) -> Reply:
+async def reply_of(
+    name: str, runner: TurnRunner, turn: Turn, on_event: Callable[[TurnEvent], Awaitable[None]]
+) -> Reply:
     """Runs a turn on a backend and returns its answer.
 
     Args:
         name: The backend's name.
         runner: Its runner.
         turn: What it is to answer.
-        on_text: Is given each piece of the answer as it comes.
+        on_event: Is given each event as it comes, but not the last one.
 
     Raises:
         BackendError: It ended without an answer, or with one that cannot be used.
         TurnRefused: It refused the request itself.
         Exception: Whatever else the runner raises.
     """
-    usage: dict[str, int] = {}
     answered: TurnAnswered | None = None
     try:
         async with _closing(runner.run(turn)) as events:
             async for event in events:
-                match event:
-                    case TextPiece(text=text):
-                        on_text(text)
-                    case UsageCounted():
-                        for kind, count in msgspec.structs.asdict(event).items():
-                            usage[kind] = usage.get(kind, 0) + count
-                    case TurnAnswered():
-                        answered = event
-                    case _:
-                        pass
+                if isinstance(event, TurnAnswered):
+                    answered = event
+                else:
+                    await on_event(event)
     except anyio.get_cancelled_exc_class() as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
@@ -93,8 +93,8 @@ async def reply_of(name: str, runner: TurnRunner, turn: Turn, on_text: Callable[
     if answered is None:
         raise BackendError('it ended without an answer')
     _check(answered)
-    data = _fields(answered.answer, turn.schema) if turn.schema else {}
-    return Reply(answered.answer, name, data, answered.runner_state, usage or None)
+    data = fields_of(answered.answer, turn.schema) if turn.schema else {}
+    return Reply(answered.answer, name, data, answered.runner_state, answered.model, answered.stop_reason)
 
 
 @asynccontextmanager
@@ -126,22 +126,20 @@ def _check(answered: TurnAnswered) -> None:
         raise BackendError(f'its runner_state cannot be stored as JSON: {error}') from error
 
 
-def _fields(answer: str, schema: dict[str, Any]) -> dict[str, Any]:
+def fields_of(answer: str, schema: dict[str, Any]) -> dict[str, Any]:
     """Reads an answer that was to be an object of a schema.
 
+    A text that is too long, and a field that the schema does not know, are let pass: whoever asked cuts them.
+
     Raises:
-        BackendError: It is none, lacks a required field, or has none or no text where the schema asks for text.
+        InvalidAnswer: It is none, does not fulfil the schema, or is blank where the schema asks for a text.
+        InvalidInput: The schema is none.
     """
-    try:
-        data = msgspec.json.decode(answer.encode(), type=dict[str, Any])
-    except (ValueError, RecursionError) as error:
-        raise BackendError(f'the answer is no JSON object: {error}') from error
-    missing = [name for name in schema.get('required', []) if name not in data]
-    if missing:
-        raise BackendError(f'the answer lacks {", ".join(missing)}')
+    data = AnswerSchema.of(schema, lenient=True).read(answer)
+    if not isinstance(data, dict):
+        raise InvalidAnswer(answer, f'the answer is no JSON object: {answer[:200]}')
     for name, part in schema.get('properties', {}).items():
-        if name in data and part.get('type') == 'string':
-            text = data[name]
-            if not isinstance(text, str) or len(text.strip()) < part.get('minLength', 0):
-                raise BackendError(f'the answer has no text for {name}')
+        text = data.get(name)
+        if isinstance(text, str) and isinstance(part, dict) and part.get('minLength') and not text.strip():
+            raise InvalidAnswer(answer, f'the answer has no text for {name}')
     return data

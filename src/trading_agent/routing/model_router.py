@@ -1,27 +1,38 @@
 """Picks the backend for a turn, runs it there, and puts the exchange where it survives.
 
-Backends are asked in order of preference: the first that answers, answers. What a backend yields is told as it
-comes; the exchange is appended and synced before anyone hears that the turn is finished.
+Backends are asked in order of preference: the first that answers, answers. What a backend yields is in the journal
+before it is told; the journal's end and the exchange are synced before anyone hears that the turn is finished.
 """
 
 import dataclasses
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date
-from functools import partial
 from typing import Any
 
 import anyio
 
 from trading_agent.clock import Clock, utc_text
-from trading_agent.errors import BackendError, NoBackend, StorageError, TradingAgentError, TurnRefused
-from trading_agent.events import Event, ModelCallFailed, TurnOutput, WriteFailed
+from trading_agent.conversation.journal_folder import JournalFolder, UsageTotals, usage_counts
+from trading_agent.conversation.records import Cause
+from trading_agent.errors import BackendError, NoBackend, OutcomeUnknown, StorageError, TurnRefused
+from trading_agent.events import Event, WriteFailed
 from trading_agent.files import Disk
 from trading_agent.memory.memory_file import MemoryFile
 from trading_agent.memory.session_state import RouteState, SessionState, split_session_id
 from trading_agent.memory.session_store import Exchange, SessionStore
-from trading_agent.routing.model_call import Call, Reply, reply_of
+from trading_agent.messages import Usage
+from trading_agent.routing.asking import AskedTurn
+from trading_agent.routing.backend import Backend, backends_of
+from trading_agent.routing.desk_texts import Surroundings
+from trading_agent.routing.ending import Ending
+from trading_agent.routing.failover import Failover
+from trading_agent.routing.model_call import Call, Reply, fields_of
+from trading_agent.routing.token_budget import TokenBudget
+from trading_agent.routing.turn_journal import TurnJournal
 from trading_agent.routing.turn_runner import Turn, TurnRunner
+from trading_agent.tools.desk_tools import DeskTools
 from trading_agent.trigger import Trigger, storable
 
 WRITE_AGAIN_SECONDS = (0.5, 30.0)
@@ -34,45 +45,58 @@ class ModelRouter:
     Args:
         desk: The desk's name.
         store: The desk's sessions folder, shared with its keeper.
-        backends: Each backend's name and runner, in order of preference.
+        backends: In order of preference; a name and a runner alone get limits and a health of their own.
         publish: Where events go.
         clock: For the times in exchanges.
         memory: The desk's Memory.md, or None.
+        journals: The desk's journals; None for those beside the sessions folder.
         turn_seconds: How long one backend may take for a turn.
         review_seconds: How long one backend may take for a question beside the session.
         slots: Caps the model calls of all desks together.
         disk: Where file work is done.
+        tools: What the model may call; None for nothing.
     """
 
     def __init__(
         self,
         desk: str,
         store: SessionStore,
-        backends: Sequence[tuple[str, TurnRunner]],
+        backends: Sequence[Backend | tuple[str, TurnRunner]],
         publish: Callable[[Event], None],
         clock: Clock,
         *,
         memory: MemoryFile | None = None,
+        journals: JournalFolder | None = None,
         turn_seconds: float = 300.0,
         review_seconds: float = 180.0,
         slots: anyio.CapacityLimiter | None = None,
         disk: Disk | None = None,
+        tools: DeskTools | None = None,
     ) -> None:
         self._desk = desk
         self._store = store
-        self._backends = list(backends)
+        self._backends = backends_of(backends, publish)
         self._publish = publish
         self._clock = clock
-        self._memory = memory
-        self._turn_seconds = turn_seconds
-        self._review_seconds = review_seconds
-        self._slots = slots or anyio.CapacityLimiter(4)
         self._disk = disk or Disk()
+        desk_folder = store.directory.parent
+        self._around = Surroundings(desk_folder, memory, tools)
+        folder = journals or JournalFolder(desk_folder / 'journal', desk, clock.now)
+        self._journal = TurnJournal(desk, folder, publish, clock, self._disk, read_only=self._around.is_read_only)
+        self._failover = Failover(
+            desk,
+            self._backends,
+            publish,
+            turn_seconds=turn_seconds,
+            review_seconds=review_seconds,
+            slots=slots or anyio.CapacityLimiter(4),
+        )
+        self._budget = TokenBudget(desk, publish)
+        self._last_call: Call | None = None
         self._state: SessionState | None = None
         self._exchanges: list[Exchange] = []
+        self._ending: Ending | None = None
         self._turn = anyio.Lock()
-        self.failing: set[str] = set()
-        self.call: Call | None = None
 
     @property
     def session_id(self) -> str | None:
@@ -90,9 +114,34 @@ class ModelRouter:
         return self._exchanges
 
     @property
+    def routes(self) -> Mapping[str, RouteState]:
+        """How far each backend has followed the current session, by its name."""
+        return self._state.routes if self._state else {}
+
+    @property
+    def ended_digest(self) -> str:
+        """The digest of the last line of the journal before this session's; empty where there was none."""
+        return self._journal.ended_digest
+
+    @property
+    def usage(self) -> UsageTotals:
+        """Tokens used in the current session and on its day."""
+        return self._journal.usage
+
+    @property
     def backends(self) -> list[str]:
         """The backends' names, in order of preference."""
-        return [name for name, _ in self._backends]
+        return [backend.name for backend in self._backends]
+
+    @property
+    def failing(self) -> set[str]:
+        """The names of the backends that are not up."""
+        return {backend.name for backend in self._backends if backend.health.state != 'up'}
+
+    @property
+    def call(self) -> Call | None:
+        """The model call that is being made."""
+        return self._failover.call
 
     async def restore_session(self) -> bool:
         """Picks up the session that the store's state names, or starts the first one.
@@ -109,8 +158,13 @@ class ModelRouter:
             return False
         await self._disk.run(self._store.seal, state.session_id)
         self._exchanges = await self._disk.run(self._store.exchanges, state.session_id)
+        await self._disk.run(self._pick_up_journal, state)
         self._state = state
         return True
+
+    def _pick_up_journal(self, state: SessionState) -> None:
+        same_day = [sid for sid in self._store.session_ids() if split_session_id(sid)[0] == state.trading_date]
+        self._journal.pick_up(state.session_id, same_day)
 
     async def reset(self) -> None:
         """Starts a fresh session for today, with the id that the store gives; every backend's state is dropped."""
@@ -120,6 +174,8 @@ class ModelRouter:
 
     def _new_session(self) -> SessionState:
         session_id = self._store.new_session_id(self._store.today())
+        # First the journal: a state that names a session says that it has one.
+        self._journal.begin_session(session_id)
         state = SessionState(session_id, split_session_id(session_id)[0], {})
         self._store.save_state(state)
         return state
@@ -137,24 +193,35 @@ class ModelRouter:
         Raises:
             NoBackend: None could answer.
             TurnRefused: The request was refused, so that no backend could answer it.
+            OutcomeUnknown: It failed after calls that may have had effects.
         """
         async with self._turn:
-            state = self._state
-            assert state is not None  # noqa: S101 - the keeper restores the session first
-            started_at = self._clock.now()
+            if attempt > 1 and (answered := self._answered(trigger.id)) is not None:
+                return answered
             call = Call('turn', trigger.id, f'{trigger.id}:{attempt}')
-            reply = await self._first_answer(call, trigger.text, self._exchanges, None, self._turn_seconds)
-            exchange = Exchange(
-                trigger_text=trigger.text,
-                answer=storable(reply.text),
-                backend_name=reply.backend,
-                finished_at=utc_text(self._clock.now()),
-                trigger_id=trigger.id,
-                started_at=utc_text(started_at),
-                usage=reply.usage,
-            )
-            await self._keep(state, exchange, reply)
-            return exchange
+            asking = await self._begin(call, trigger.text, self._exchanges, None, attempt)
+            reply = await self._answer_of(asking)
+            self._ending = self._ending_of(trigger, reply, asking)
+            await self._keep(self._ending)
+            return self._exchanges[-1]
+
+    def _answered(self, trigger_id: str) -> Exchange | None:
+        newest_first = reversed(self._exchanges)
+        return next((exchange for exchange in newest_first if exchange.trigger_id == trigger_id), None)
+
+    async def settle(self) -> None:
+        """Puts an answer on the disk that was cut off on its way there; call it before anything else is run."""
+        if self._ending is not None:
+            async with self._turn:
+                await self._keep(self._ending)
+
+    async def cut_off(self, cause: Cause) -> list[str]:
+        """Marks the turn that was running as interrupted, unless it has its end in the journal.
+
+        Returns:
+            The calls that it made and that may have had effects, in words.
+        """
+        return [] if self._ending is not None else await self._journal.cut_off(cause, self._asked_last)
 
     async def ask(self, exchanges: Sequence[Exchange], instruction: str, schema: dict[str, Any] | None = None) -> Reply:
         """Asks a question about exchanges, beside the session: it becomes no exchange.
@@ -168,118 +235,113 @@ class ModelRouter:
             NoBackend: None could answer, or none as the schema asks.
             TurnRefused: The request was refused.
         """
-        return await self._first_answer(Call('review'), instruction, exchanges, schema or {}, self._review_seconds)
-
-    async def _first_answer(
-        self, call: Call, text: str, exchanges: Sequence[Exchange], schema: dict[str, Any] | None, seconds: float
-    ) -> Reply:
-        memory = (await self._disk.run(self._memory.read)).text if self._memory else ''
-        failures: dict[str, str] = {}
-        for name, runner in self._backends:
-            turn = self._as_turn(name, text, exchanges, memory, schema)
+        async with self._turn:
+            known = self._journal.answered_before(instruction)
+            if known is not None:
+                with suppress(BackendError):
+                    return Reply(*known, fields_of(known[0], schema) if schema else {})
+            asking = await self._begin(Call('review'), instruction, exchanges, schema or {})
             try:
-                reply = await self._call(call, name, runner, turn, seconds)
-            except TurnRefused:
+                reply = await self._answer_of(asking)
+            except anyio.get_cancelled_exc_class():
+                with anyio.CancelScope(shield=True):
+                    await self._journal.cut_off('dropped', self._asked_last)
                 raise
-            except Exception as error:  # noqa: BLE001 - a plug-in may raise anything: it is that backend's failure
-                failures[name] = str(error) or type(error).__name__
-                self.failing.add(name)
-            else:
-                self.failing.discard(name)
-                return reply
-        raise NoBackend(failures)
+            await self._journal.end_review(asking.recorder, reply)
+            return reply
 
-    def _as_turn(
-        self, name: str, text: str, exchanges: Sequence[Exchange], memory: str, schema: dict[str, Any] | None
-    ) -> Turn:
-        state = self._state
-        assert state is not None  # noqa: S101 - the keeper restores the session first
-        route = state.routes.get(name) if schema is None else None
-        return Turn(
+    async def _begin(
+        self,
+        call: Call,
+        text: str,
+        exchanges: Sequence[Exchange],
+        schema: dict[str, Any] | None,
+        attempt: int = 1,
+    ) -> AskedTurn:
+        assert self._state is not None  # noqa: S101 - the keeper restores the session first
+        read = await self._disk.run(self._around.read)
+        turn = Turn(
             desk=self._desk,
-            session_id=state.session_id,
-            trading_date=state.trading_date,
+            session_id=self._state.session_id,
+            trading_date=self._state.trading_date,
             text=text,
             exchanges=exchanges,
-            memory=memory,
-            exchanges_seen=min(route.exchanges_seen, len(exchanges)) if route else 0,
-            runner_state=route.runner_state if route else None,
+            memory=read.memory,
+            instructions=read.instructions,
+            skills=read.skills,
+            tools=self._around.tools_for(call.trigger_id, attempt, self._state.session_id),
+            trigger_id=call.trigger_id or '',
+            attempt=attempt,
+            started_at=self._clock.now(),
             schema=schema,
         )
+        recorder = await self._journal.begin(call, text, attempt, self._around.digests(read))
+        self._last_call = call
+        return AskedTurn(call, turn, recorder, self._journal, routes=self._state.routes, over_budget=self._over_budget)
 
-    async def _call(self, call: Call, name: str, runner: TurnRunner, turn: Turn, seconds: float) -> Reply:
-        self.call = call
-        began = anyio.current_time()
+    def _over_budget(self, backend: Backend) -> str:
+        assert self._state is not None  # noqa: S101 - the keeper restores the session first
+        used = self.usage.day_of_backend.get(backend.name, Usage())
+        return self._budget.why_not(backend, used, self._state.trading_date)
+
+    async def _answer_of(self, asking: AskedTurn) -> Reply:
         try:
-            async with self._slots:
-                began = anyio.current_time()
-                call.backend, call.ends_by = name, began + seconds
-                with anyio.move_on_after(seconds) as within:
-                    return await reply_of(name, runner, turn, partial(self._tell_text, call, turn))
-            assert within.cancelled_caught  # noqa: S101 - it returned otherwise
-            raise BackendError(
-                f'no answer within {seconds:g} s', 'raise turn_timeout or summary_timeout, or mend the backend'
-            )
-        except Exception as error:
-            self._publish(
-                ModelCallFailed(
-                    desk=self._desk,
-                    session_id=turn.session_id,
-                    trading_date=turn.trading_date,
-                    backend=name,
-                    purpose=call.purpose,
-                    trigger_id=call.trigger_id,
-                    duration_ms=round((anyio.current_time() - began) * 1000),
-                    error_type=type(error).__name__,
-                    error=str(error)[:2000] or type(error).__name__,
-                    hint=error.hint if isinstance(error, TradingAgentError) else '',
-                )
-            )
+            async with asking.recorder.gathering():
+                return await self._failover.answer(asking)
+        except TurnRefused:
+            await self._journal.refused(asking.recorder)
             raise
-        finally:
-            self.call = None
+        except OutcomeUnknown:
+            await self._journal.cut_off('unknown', self._asked_last)
+            raise
+        except NoBackend:
+            await self._journal.cut_off('no_backend', self._asked_last)
+            raise
 
-    def _tell_text(self, call: Call, turn: Turn, text: str) -> None:
-        if call.trigger_id is not None:
-            self._publish(
-                TurnOutput(
-                    desk=self._desk,
-                    session_id=turn.session_id,
-                    trading_date=turn.trading_date,
-                    trigger_id=call.trigger_id,
-                    turn_id=call.turn_id,
-                    backend=call.backend or '',
-                    text=text,
-                )
-            )
+    @property
+    def _asked_last(self) -> str:
+        """The backend that was asked last."""
+        return self._last_call.backend or '' if self._last_call else ''
 
-    async def _keep(self, state: SessionState, exchange: Exchange, reply: Reply) -> None:
+    def _ending_of(self, trigger: Trigger, reply: Reply, asking: AskedTurn) -> Ending:
+        assert self._state is not None  # noqa: S101 - the keeper restores the session first
+        started_at = asking.turn.started_at or self._clock.now()
+        exchange = Exchange(
+            trigger_text=trigger.text,
+            answer=storable(reply.text),
+            backend_name=reply.backend,
+            finished_at=utc_text(self._clock.now()),
+            trigger_id=trigger.id,
+            started_at=utc_text(started_at),
+            usage=usage_counts(asking.recorder.records.usage),
+        )
         route = RouteState(len(self._exchanges) + 1, reply.runner_state)
-        following = dataclasses.replace(state, routes={**state.routes, reply.backend: route})
-        wait, longest = WRITE_AGAIN_SECONDS
-        while True:
-            try:
-                # Shielded: from the first byte of the exchange on, the turn is finished or has left no trace.
-                with anyio.CancelScope(shield=True):
-                    failure = await self._disk.run(self._append_and_save, following, exchange)
-                    self._exchanges.append(exchange)
-                    self._state = following
-            except StorageError as error:
-                self._tell(error)
-                await anyio.sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
-                wait = min(wait * 2, longest)
-            else:
-                if failure is not None:
-                    self._tell(failure)
-                return
+        following = dataclasses.replace(self._state, routes={**self._state.routes, reply.backend: route})
+        last = self._journal.last_records(asking.recorder, reply, exchange.started_at or '', exchange.finished_at)
+        return Ending(exchange, following, asking.recorder, last)
 
-    def _append_and_save(self, state: SessionState, exchange: Exchange) -> StorageError | None:
-        self._store.append_exchange(state.session_id, exchange)
+    async def _keep(self, ending: Ending) -> None:
+        wait, longest = WRITE_AGAIN_SECONDS
         try:
-            self._store.save_state(state)
-        except StorageError as error:
-            return error  # the old state only means that the backend is told more than it needs
-        return None
+            while True:
+                try:
+                    # Shielded: from the first byte of the end on, the turn is finished or has left no trace.
+                    with anyio.CancelScope(shield=True):
+                        failure = await self._disk.run(ending.write, self._journal.journal, self._store)
+                        self._exchanges.append(ending.exchange)
+                        self._state, self._ending = ending.state, None
+                        self._journal.ended(ending.recorder, ending.exchange.backend_name)
+                except StorageError as error:
+                    self._tell(error)
+                    await anyio.sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+                    wait = min(wait * 2, longest)
+                else:
+                    if failure is not None:
+                        self._tell(failure)
+                    return
+        finally:
+            if not ending.journaled:
+                self._ending = None  # cut off before its end: it is run again
 
     def _tell(self, error: StorageError) -> None:
         event = WriteFailed.of(error, self._desk, session_id=self.session_id, trading_date=self.trading_date)

@@ -8,6 +8,10 @@
     POST /v1/desks/{desk}/resume           lets a paused or parked desk go on: {"by"}
     POST /v1/desks/{desk}/rollover         a rollover after the running turn
     POST /v1/reload                        the configuration is read again and put in force, or refused whole
+    GET  /v1/backends                      how the backends are, and which desk uses them how
+    POST /v1/backends/{name}/test          one tiny call beside all desks, and what came of it: {"by"}
+    POST /v1/backends/{name}/disable       takes a backend out of use for every desk, until `enable`: {"by", "reason"}
+    POST /v1/backends/{name}/enable        takes it into use again: {"by"}
 
 An error is `{"error", "hint"}`; a configuration that is refused has `problems` too.
 """
@@ -26,6 +30,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from trading_agent.daemon.backend_status import BackendsPort
+from trading_agent.daemon.sources.backend_commands import BackendCommands
 from trading_agent.daemon.sources.desk_commands import DeskCommands, did_you_mean, missing_desk, no_such_desk
 from trading_agent.daemon.sources.http_server import (
     JsonAnswer,
@@ -67,6 +73,7 @@ class ControlServer:
         group: The group that may use the socket, which is then 0660 and not 0600; None for the owner alone.
         max_body_bytes: The longest body of a request; a longer one is answered with 413.
         run_id: The daemon's run, as events tell it.
+        backends: What the daemon can be asked about its backends; None where it cannot.
     """
 
     def __init__(
@@ -78,6 +85,7 @@ class ControlServer:
         group: str | None = None,
         max_body_bytes: int = MAX_BODY_BYTES,
         run_id: str,
+        backends: BackendsPort | None = None,
     ) -> None:
         self._bus = bus
         self._port = port
@@ -87,6 +95,7 @@ class ControlServer:
         self._max_body_bytes = max_body_bytes
         self._run_id = run_id
         self._stopping = anyio.Event()
+        self._backends = None if backends is None else BackendCommands(backends, self._stopping)
         self._server: SocketServer | None = None
 
     @property
@@ -142,6 +151,13 @@ class ControlServer:
             self._route('POST', '/v1/desks/{desk}/rollover', self._commands.roll_over),
             self._route('POST', '/v1/reload', self._commands.reload),
         ]
+        if self._backends is not None:
+            routes += [
+                self._route('GET', '/v1/backends', self._backends.report),
+                self._route('POST', '/v1/backends/{name:path}/test', self._backends.test),
+                self._route('POST', '/v1/backends/{name:path}/disable', self._backends.disable),
+                self._route('POST', '/v1/backends/{name:path}/enable', self._backends.enable),
+            ]
         known = (f'{min(route.methods or {""})} {route.path.replace(":path", "")}' for route in routes)
         hint = 'there is ' + ', '.join(known)
 

@@ -72,7 +72,7 @@ class DeskCommands:
 
     async def pause(self, request: Request) -> Response:
         """Holds a desk and answers its status."""
-        command = await _command(request, PauseCommand)
+        command = await read_command(request, PauseCommand)
         if isinstance(command, Response):
             return command
         desk = request.path_params['desk']
@@ -82,7 +82,7 @@ class DeskCommands:
 
     async def resume(self, request: Request) -> Response:
         """Lets a paused or parked desk go on and answers its status."""
-        command = await _command(request, Command)
+        command = await read_command(request, Command)
         if isinstance(command, Response):
             return command
         desk = request.path_params['desk']
@@ -93,7 +93,7 @@ class DeskCommands:
 
         One that is closed already is 409 with its outcome: nothing was done.
         """
-        command = await _command(request, ReasonedCommand)
+        command = await read_command(request, ReasonedCommand)
         if isinstance(command, Response):
             return command
         command = convert({**msgspec.to_builtins(command), **request.query_params}, ReasonedCommand, hints=HINTS)
@@ -127,7 +127,7 @@ class DeskCommands:
         return None if self._port.has_desk(desk) else no_such_desk(self._port, desk)
 
 
-async def _command(request: Request, kind: type[T]) -> T | Response:
+async def read_command(request: Request, kind: type[T]) -> T | Response:
     """Reads a command; one without a body says nothing but what it is."""
     body = await read_body(request, MAX_COMMAND_BYTES)
     if body is None:

@@ -28,6 +28,9 @@ from trading_agent.errors import ConfigurationError, Problem, StorageError
 
 _LOGGER = logging.getLogger(__name__)
 
+BACKLOG = 128
+"""How many connections may wait to be taken."""
+
 GRACE_SECONDS = 3
 """How long requests that are being answered get at a stop, before they are cut off."""
 
@@ -174,6 +177,8 @@ def bind_socket(path: Path, group: str | None = None) -> socket.socket:
         os.fchmod(listener.fileno(), 0o600)
         with files.short_name(path) as name:
             listener.bind(name)
+        # From here on: who finds the file is let wait for the server, and is not told that there is none.
+        listener.listen(BACKLOG)
         if number is not None:
             os.chown(path, -1, number)
         path.chmod(0o600 if number is None else 0o660)

@@ -1,10 +1,4 @@
-"""For those who bring a backend: the contract of a turn runner as tests, to be run by pytest.
-
-Example:
-    class TestEcho(TurnRunnerContract):
-        def make_runner(self) -> TurnRunner:
-            return Echo('echo', {})
-"""
+"""The contract of a turn runner as tests."""
 
 import json
 import threading

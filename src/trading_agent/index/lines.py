@@ -1,0 +1,126 @@
+"""How far a file has been read, and reading on from there."""
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+
+from trading_agent import json_lines
+from trading_agent.files import storage_errors
+from trading_agent.index.session_files import Source
+
+_COMPARED = 4096
+"""How many bytes, at most, of what was read last are compared with what stands there later."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """How far a file has been read.
+
+    Attributes:
+        offset: Where the next line begins, in bytes.
+        lines: How many lines were read.
+        damaged: How many of them could not be used.
+        digest: The digest of the last bytes before the offset, so that another file of that name is noticed.
+        size: The size of the file when it was read to its end; 0 before.
+        mtime_ns: When it had been written to by then.
+    """
+
+    offset: int = 0
+    lines: int = 0
+    damaged: int = 0
+    digest: str = ''
+    size: int = 0
+    mtime_ns: int = 0
+
+    def is_end_of(self, source: Source) -> bool:
+        """Whether all whole lines that the file had when it was looked at have been read."""
+        return (self.size, self.mtime_ns) == (source.size, source.mtime_ns)
+
+    def behind(self, source: Source) -> int:
+        """Returns how many bytes are left to read. What is behind the last newline is no line yet."""
+        return 0 if self.is_end_of(source) else max(0, source.size - self.offset)
+
+    def is_in(self, path: Path) -> bool:
+        """Returns whether the file still holds, before the offset, what was read there.
+
+        Raises:
+            StorageError: It is there and cannot be read.
+        """
+        with storage_errors('read', path), suppress(FileNotFoundError), path.open('rb', buffering=0) as file:
+            return os.fstat(file.fileno()).st_size >= self.offset and _digest(file.fileno(), self.offset) == self.digest
+        return not self.offset
+
+
+def _digest(descriptor: int, offset: int) -> str:
+    size = min(offset, _COMPARED)
+    return blake2b(os.pread(descriptor, size, offset - size), digest_size=16).hexdigest() if size else ''
+
+
+class Lines:
+    """Reads on in a file, whole lines only, a bounded number of bytes at a time.
+
+    Args:
+        path: The file.
+        source: The file as it was looked at: nothing behind the size that it had is read.
+        place: How far it was read before.
+
+    Attributes:
+        source: The file.
+        number: How many lines were read, in all.
+        offset: Where the next line begins, in bytes.
+        damaged: How many lines could not be used, in all; counted by whoever reads them.
+        at_end: Whether there is no further whole line.
+    """
+
+    def __init__(self, path: Path, source: Source, place: Place) -> None:
+        self.source = source
+        self.number = place.lines
+        self.offset = place.offset
+        self.damaged = place.damaged
+        self.at_end = False
+        self._path = path
+        self._digest = place.digest
+
+    def take(self, most_bytes: int) -> Iterable[tuple[int, bytes]]:
+        """Returns the next lines within so many bytes, each with its number from 1; one that is longer comes alone.
+
+        Raises:
+            StorageError: The file cannot be read.
+        """
+        number, lines = self.number + 1, list[bytes]()
+        with (
+            storage_errors('read', self._path),
+            suppress(FileNotFoundError),
+            self._path.open('rb', buffering=0) as file,
+        ):
+            lines = self._lines(file.fileno(), most_bytes)
+            if lines:
+                self.number += len(lines)
+                self._digest = _digest(file.fileno(), self.offset)
+        self.at_end = self.at_end or not lines
+        return enumerate(lines, number)
+
+    def _lines(self, descriptor: int, most_bytes: int) -> list[bytes]:
+        left = self.source.size - self.offset
+        data = os.pread(descriptor, max(0, min(most_bytes, left)), self.offset)
+        self.at_end = len(data) >= left
+        whole = data.rfind(b'\n') + 1
+        if whole:
+            self.offset += whole
+            return data[: whole - 1].split(b'\n')
+        if self.at_end:
+            return []
+        end, line = next(json_lines.read_whole(self._path, self.offset), (self.source.size + 1, b''))
+        self.at_end = end >= self.source.size
+        if end > self.source.size:
+            return []
+        self.offset = end
+        return [line]
+
+    def place(self) -> Place:
+        """Returns how far the file has been read now."""
+        size, mtime_ns = (self.source.size, self.source.mtime_ns) if self.at_end else (0, 0)
+        return Place(self.offset, self.number, self.damaged, self._digest, size, mtime_ns)
