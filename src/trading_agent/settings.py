@@ -158,6 +158,7 @@ class Desk(Table, frozen=True, kw_only=True):
         backends: Names of backends, in order of preference.
         rollover_at: When the trading date changes, IST.
         queue_limit: How many triggers may be open before more are refused.
+        collect: How long triggers of priority `feed` wait for more, to be run as one turn; 0s for not at all.
         turn_timeout: How long one backend may take for a turn.
         summary_timeout: How long one backend may take for the end-of-day review.
         summary_budget: The longest summary, in characters.
@@ -173,6 +174,7 @@ class Desk(Table, frozen=True, kw_only=True):
     backends: list[str] = msgspec.field(default_factory=lambda: ['offline'])
     rollover_at: TimeOfDay = TimeOfDay()
     queue_limit: int = 1000
+    collect: Duration = Duration(0)
     turn_timeout: Duration = Duration(300)
     summary_timeout: Duration = Duration(180)
     summary_budget: int = 6000
@@ -266,6 +268,7 @@ RANGES: dict[str, tuple[float, float, str]] = {
     'disk_low': (0, 1 << 60, '0B or more'),
     'disk_low_percent': (0, 100, 'from 0 to 100'),
     'queue_limit': (1, 1_000_000, 'from 1 to 1000000'),
+    'collect': (0, 3600, 'from 0s to 1h'),
     'turn_timeout': (0.001, 86400, 'from 1ms to 24h'),
     'summary_timeout': (0.001, 86400, 'from 1ms to 24h'),
     'summary_budget': (200, 1_000_000, 'from 200 to 1000000 characters'),

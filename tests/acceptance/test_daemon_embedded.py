@@ -2,6 +2,7 @@
 
 import errno
 import time
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -245,10 +246,10 @@ async def test_a_desk_that_fails_and_fails(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(restarts, 'LONGEST_DELAY_SECONDS', 0.01)
     run = Turns.run
 
-    async def faulty(self: Turns, entry: Entry) -> None:
-        if entry.trigger.desk == 'faulty':
+    async def faulty(self: Turns, batch: Sequence[Entry]) -> None:
+        if batch[0].trigger.desk == 'faulty':
             raise RuntimeError('a fault of the program')
-        await run(self, entry)
+        await run(self, batch)
 
     monkeypatch.setattr(Turns, 'run', faulty)
     config = config_for(tmp_path, desks=[Desk(name='faulty'), Desk(name='healthy')])

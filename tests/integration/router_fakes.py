@@ -61,10 +61,10 @@ class Desk:
             'main', self.store, list(zip(names, runners, strict=True)), self.events.append, self.clock, **options
         )
 
-    async def run(self, text: str = 'news', **options: int) -> Exchange:
+    async def run(self, text: str = 'news', *, attempt: int = 1) -> Exchange:
         if self.router.session_id is None:
             await self.router.restore_session()
-        return await self.router.run(Trigger(text, 'main', id='t1', received_at=self.clock.now()), **options)
+        return await self.router.run(Trigger(text, 'main', id='t1', received_at=self.clock.now()), attempt=attempt)
 
     def cool_down(self) -> None:
         """Lets every backend's cool-down be over."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from trading_agent.cli.exported_session import ExportedSession, fit, took
-from trading_agent.cli.render import IST, india_time, parse_instant, plural, usage_words
+from trading_agent.cli.render import IST, india_time, parse_instant, plural, triggers_words, usage_words
 from trading_agent.memory.exchange import Exchange
 
 CONTENTS_FROM = 12
@@ -119,7 +119,7 @@ def _exchange(exchange: Exchange, session: ExportedSession, number: int) -> str:
     instant = parse_instant(exchange.finished_at)
     told = [f'<time datetime="{instant.isoformat(timespec="milliseconds")}">{clock}</time>' if instant else clock]
     facts = [exchange.backend_name, took(exchange), usage_words(exchange.usage)]
-    facts += [f'trigger {exchange.trigger_id}'] if exchange.trigger_id else []
+    facts += [triggers_words(exchange.answers)]
     told += [f'<span>{_shown(fact)}</span>' for fact in facts if fact]
     told[0] = f'<a href="#{place}">{told[0]}</a>'
     return (

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from trading_agent.cli.exported_session import ExportedSession, fit, took
-from trading_agent.cli.render import india_time, usage_words
+from trading_agent.cli.render import india_time, triggers_words, usage_words
 from trading_agent.memory.exchange import Exchange
 
 _SYNTAX = re.compile(r'[\\`*_\[\]<>&~|#$]')
@@ -24,7 +24,7 @@ def markdown(desk: str, sessions: Iterable[ExportedSession]) -> Iterator[str]:
 
 def _exchange(exchange: Exchange, session: ExportedSession) -> str:
     clock = f'{india_time(exchange.finished_at, session.noon)} IST'
-    source = f', trigger {exchange.trigger_id}' if exchange.trigger_id else ''
+    source = f', {triggers_words(exchange.answers)}' if exchange.answers else ''
     how = ', '.join(filter(None, [took(exchange), usage_words(exchange.usage)]))
     answered = f'Answered by {exchange.backend_name}' + (f' ({how})' if how else '')
     return (

@@ -102,6 +102,12 @@ def usage_words(counts: Mapping[str, int] | None) -> str:
     return ', '.join(told)
 
 
+def triggers_words(ids: Sequence[str]) -> str:
+    """Returns which triggers a turn answers, such as `trigger a and 2 more`; empty where none is known."""
+    more = f' and {len(ids) - 1} more' if len(ids) > 1 else ''
+    return f'trigger {ids[0]}{more}' if ids else ''
+
+
 def _name_of_kind(kind: str) -> str:
     return printable(kind.removesuffix('_tokens').replace('_', ' '))
 

@@ -7,7 +7,7 @@ import msgspec
 
 from trading_agent.cli.options import Options, global_options, pass_options
 from trading_agent.cli.records import chosen_session, journals_of, open_store, tell_damage, usage_of_session
-from trading_agent.cli.render import india_time, plural, print_json, printable, usage_words
+from trading_agent.cli.render import india_time, plural, print_json, printable, triggers_words, usage_words
 from trading_agent.errors import TradingAgentError
 from trading_agent.memory.exchange import Exchange
 from trading_agent.memory.session_store import SessionStore
@@ -56,7 +56,7 @@ def _show_exchanges(store: SessionStore, session_id: str, last: int | None, opti
 
 def print_exchange(exchange: Exchange) -> None:
     """Writes an exchange for people."""
-    source = f', trigger {exchange.trigger_id}' if exchange.trigger_id else ''
+    source = f', {triggers_words(exchange.answers)}' if exchange.answers else ''
     tokens = usage_words(exchange.usage)
     heading = f'{india_time(exchange.finished_at)} IST, {exchange.backend_name}{source}' + (
         f', {tokens}' if tokens else ''

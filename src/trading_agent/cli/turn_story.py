@@ -11,11 +11,12 @@ from trading_agent import json_lines
 from trading_agent.cli.journal_reading import Happening, JournaledLines, Line, turns_in
 from trading_agent.cli.journal_view import described
 from trading_agent.cli.render import india_time, parse_instant, plural, printable, usage_words
-from trading_agent.conversation.records import NO_RECORD, MessageSaid, SessionHeader, TurnCut, decode_record
+from trading_agent.conversation.records import NO_RECORD, MessageSaid, SessionHeader, TurnBegun, TurnCut, decode_record
 from trading_agent.memory.damage import Damage
 from trading_agent.memory.session_state import split_session_id
 from trading_agent.memory.trigger_story import TriggerStory, sessions_since
 from trading_agent.messages import AssistantMessage, Usage
+from trading_agent.trigger import storable
 
 EVENTS_SHOWN = 5
 _DIGEST_SHOWN = 12
@@ -88,17 +89,29 @@ def find_attempts(folder: Path, story: TriggerStory, on_damage: Callable[[Damage
 
 def _lines_of(path: Path, trigger_id: str, on_damage: Callable[[Damage], None]) -> Iterator[Line]:
     """Yields the records of a trigger's turns; the other lines are not decoded."""
-    key = _key(trigger_id)
+    keys = [_key(trigger_id)]
+    gathered: set[str] = set()
     for number, (_, line) in enumerate(json_lines.read_whole(path), 1):
-        if key not in line:
+        if not any(key in line for key in keys) and not _may_be_gathered(trigger_id, line):
             continue
         try:
             record = decode_record(line)
         except NO_RECORD as error:
             on_damage(Damage(path, number, f'{type(error).__name__}: {error}'[:500]))
             continue
-        if not isinstance(record, SessionHeader) and record.turn_id.rpartition(':')[0] == trigger_id:
+        if isinstance(record, TurnBegun) and trigger_id in record.trigger_ids[1:]:
+            # The turn has the id of the first of those that were gathered into it.
+            gathered.add(record.turn_id)
+            keys.append(b'"turn_id":' + msgspec.json.encode(record.turn_id))
+        if isinstance(record, SessionHeader):
+            continue
+        if record.turn_id in gathered or record.turn_id.rpartition(':')[0] == trigger_id:
             yield Line(number, record)
+
+
+def _may_be_gathered(trigger_id: str, line: bytes) -> bool:
+    """Whether a line may begin a turn into which a trigger was gathered with others."""
+    return b'"trigger_ids":[' in line and msgspec.json.encode(storable(trigger_id)) in line
 
 
 def _key(trigger_id: str) -> bytes:

@@ -125,7 +125,8 @@ def running_turn(folder: Path, story: TriggerStory) -> dict[str, Any] | None:
     except (TradingAgentError, ValueError, KeyError):
         return None
     turns: list[dict[str, Any] | None] = [desk['turn'] for desk in desks if desk['name'] == folder.name]
-    return next((turn for turn in turns if turn is not None and turn['trigger_id'] == story.id), None)
+    ours = (turn for turn in turns if turn is not None and story.id in turn.get('trigger_ids', [turn['trigger_id']]))
+    return next(ours, None)
 
 
 def state_of(story: TriggerStory, turn: dict[str, Any] | None) -> str:

@@ -83,6 +83,7 @@ class JournaledTurn(msgspec.Struct, frozen=True):
             trigger_id=self.begun.trigger_id or None,
             started_at=self.end.started_at or None,
             usage=usage_counts(self.end.usage),
+            trigger_ids=self.begun.trigger_ids,
         )
 
 

@@ -64,11 +64,12 @@ class TurnBegun(Record, frozen=True, kw_only=True, tag='turn_started'):
 
     Attributes:
         purpose: `turn`, or `review` for a question beside the session.
-        trigger_id: The trigger that is answered; empty for a question.
+        trigger_id: The trigger that is answered, the first one where several were gathered; empty for a question.
         attempt: How often the trigger has been started, this time included.
         instructions: The digest of AGENTS.md as the turn saw it; empty where there is none.
         memory: The digest of Memory.md, likewise.
         tools: The digest of the tools that it could call, likewise.
+        trigger_ids: The ids of all triggers that were gathered into it, in order; empty where it is one.
     """
 
     purpose: Purpose
@@ -77,6 +78,12 @@ class TurnBegun(Record, frozen=True, kw_only=True, tag='turn_started'):
     instructions: str = ''
     memory: str = ''
     tools: str = ''
+    trigger_ids: tuple[str, ...] = ()
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """The ids of the triggers that are answered; empty for a question."""
+        return self.trigger_ids or ((self.trigger_id,) if self.trigger_id else ())
 
 
 class MessageSaid(Record, frozen=True, kw_only=True, tag='message'):

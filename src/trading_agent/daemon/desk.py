@@ -1,7 +1,7 @@
 """One desk: what is known of it, what can be asked of it, and the start of its loop."""
 
 from collections.abc import Callable, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from pathlib import Path
 
 import anyio
@@ -311,6 +311,7 @@ class Desk:
         if self._following is not None:
             (self.settings, self._backends), self._following = self._following, None
             self.queue.limit = self.settings.queue_limit
+        self.queue.collect = timedelta(seconds=self.settings.collect)
         failed = self._loop
         self._parts, self._loop = self._build()
         self._loop.take_over(failed)
@@ -328,9 +329,9 @@ class Desk:
         await self._disk.run(SkillStore(self.folder).sweep)
         self.hold = await self._disk.run(self._hold_file.read)
         await self.queue.load()
-        await self._parts.turns.close_answered()
+        await self._parts.recovery.close_answered()
         await self._parts.keeper.start()
-        self._parts.turns.tell_cut_off()
+        self._parts.recovery.tell_cut_off()
         self._loop.held = self.hold is not None
         self.state = 'paused' if self.hold else 'running'
         self.trouble = ''

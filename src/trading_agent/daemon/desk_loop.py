@@ -179,10 +179,9 @@ class DeskLoop:
             return True
         for entry in self._queue.expired():
             await self._queue.close(entry, 'stale', self._parts.router.session_id)
-        entry_to_run = self._queue.head()
-        if entry_to_run is None or self.held:
+        if self._queue.head() is None or self.held:
             return False
-        await self._parts.turns.run(entry_to_run)
+        await self._parts.turns.run(self._queue.batch())
         self._backfill_at = 0.0
         return True
 

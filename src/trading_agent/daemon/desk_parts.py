@@ -11,7 +11,10 @@ import anyio
 from trading_agent import config
 from trading_agent.clock import Clock
 from trading_agent.conversation.journal_folder import JournalFolder
+from trading_agent.daemon.recovery import Recovery
+from trading_agent.daemon.turn_news import TurnNews
 from trading_agent.daemon.turns import Turns
+from trading_agent.daemon.unknown_outcomes import UnknownOutcomes
 from trading_agent.events import ToolServerDown, ToolServerUp
 from trading_agent.files import Disk
 from trading_agent.memory.day_notes import DayNotes
@@ -37,6 +40,7 @@ class DeskParts:
     router: ModelRouter
     keeper: SessionKeeper
     turns: Turns
+    recovery: Recovery
     servers: McpServers
 
 
@@ -83,18 +87,22 @@ def build_parts(
     keeper = _keeper(
         router, store, curator, memory, folder, publisher=publisher, queue=queue, limits=limits, clock=clock, disk=disk
     )
+    news = TurnNews(name, router, publisher.publish)
+    unknown = UnknownOutcomes(name, queue, clock, lambda: router.session_id)
     turns = Turns(
         desk=name,
         queue=queue,
         store=store,
         keeper=keeper,
         router=router,
-        journals=journals,
+        unknown=unknown,
+        news=news,
         publish=publisher.publish,
         clock=clock,
         disk=disk,
     )
-    return DeskParts(store, router, keeper, turns, servers)
+    recovery = Recovery(queue=queue, store=store, journals=journals, unknown=unknown, news=news, disk=disk)
+    return DeskParts(store, router, keeper, turns, recovery, servers)
 
 
 def _keeper(

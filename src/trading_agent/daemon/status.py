@@ -38,11 +38,12 @@ class TurnStatus(msgspec.Struct, frozen=True):
     """The turn that is running.
 
     Attributes:
-        trigger_id: The trigger.
+        trigger_id: The trigger; the first one where several were gathered.
         attempt: How often the trigger has been started, this time included.
         started_at: When the turn began.
         backend: Who is being asked, or None while the turn waits for that.
         usage: Tokens that this backend has used for it so far, where it counts them as it goes.
+        trigger_ids: All triggers that were gathered into it, in order; left out where it is one.
     """
 
     trigger_id: str
@@ -50,6 +51,7 @@ class TurnStatus(msgspec.Struct, frozen=True):
     started_at: datetime
     backend: str | None
     usage: Usage = Usage()
+    trigger_ids: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class TokensUsed(msgspec.Struct, frozen=True):

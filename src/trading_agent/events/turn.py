@@ -6,13 +6,14 @@ from trading_agent.events.base import Event, Level
 
 
 class TurnStarted(Event, frozen=True, kw_only=True):
-    """A trigger is being run."""
+    """A trigger is being run, or several of a feed as one."""
 
     trigger_id: str
     turn_id: str
     attempt: int
     source: str
     wait_ms: int
+    triggers: int = 1
 
 
 class TurnOutput(Event, frozen=True, kw_only=True):
@@ -36,6 +37,7 @@ class TurnInterrupted(Event, frozen=True, kw_only=True):
     turn_id: str
     attempt: int
     cause: Literal['crash', 'stop', 'restart', 'pause']
+    triggers: int = 1
 
 
 class TurnFinished(Event, frozen=True, kw_only=True):
@@ -53,6 +55,7 @@ class TurnFinished(Event, frozen=True, kw_only=True):
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+    triggers: int = 1
 
 
 class ToolCalled(Event, frozen=True, kw_only=True):

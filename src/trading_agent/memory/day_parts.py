@@ -65,6 +65,6 @@ def as_exchanges(parts: Sequence[SummaryPart], exchanges: Sequence[Exchange]) ->
         last = first + part.exchanges - 1
         told = f'Part {number} of {len(parts)}, exchanges {first} to {last}, summed up:\n\n{part.summary}'
         ended = exchanges[min(last, len(exchanges)) - 1]
-        shown.append(replace(ended, trigger_text=told, answer='Noted.', trigger_id=None, usage=None))
+        shown.append(replace(ended, trigger_text=told, answer='Noted.', trigger_id=None, usage=None, trigger_ids=()))
         first = last + 1
     return shown

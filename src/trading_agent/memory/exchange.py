@@ -1,6 +1,7 @@
 """One finished turn, and the line that it is in a session's log."""
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +25,10 @@ class Exchange:
         answer: The final answer.
         backend_name: The backend that answered.
         finished_at: When the turn finished, as an ISO 8601 string in UTC.
-        trigger_id: The trigger's id, or None where it is not known.
+        trigger_id: The trigger's id, the first one's where several were gathered, or None where it is not known.
         started_at: When the turn was started, as an ISO 8601 string in UTC, or None.
         usage: Tokens used, by kind, or None.
+        trigger_ids: The ids of all triggers that were gathered into the turn, in order; empty where it was one.
     """
 
     trigger_text: str
@@ -36,11 +38,19 @@ class Exchange:
     trigger_id: str | None = None
     started_at: str | None = None
     usage: dict[str, int] | None = None
+    trigger_ids: tuple[str, ...] = ()
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """The ids of the triggers that it answers; empty where they are not known."""
+        return self.trigger_ids or (() if self.trigger_id is None else (self.trigger_id,))
 
     def to_json_dictionary(self) -> dict[str, Any]:
         """Converts the exchange to a dictionary that json.dumps can write; extra fields that are empty are left out."""
         data = {name: getattr(self, name) for name in _REQUIRED}
         data |= {name: value for name in _EXTRAS if (value := getattr(self, name))}
+        if self.trigger_ids:
+            data['trigger_ids'] = list(self.trigger_ids)
         return data
 
     @classmethod
@@ -61,11 +71,21 @@ class Exchange:
             trigger_id=_text_or_none(data.get('trigger_id')),
             started_at=_text_or_none(data.get('started_at')),
             usage=usage if isinstance(usage, dict) and all(isinstance(n, int) for n in usage.values()) else None,
+            trigger_ids=_texts(data.get('trigger_ids')),
         )
 
 
 def _text_or_none(value: object) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(value) if isinstance(value, list) and all(isinstance(item, str) for item in value) else ()
+
+
+def answer_to(exchanges: Sequence[Exchange], trigger_id: str) -> Exchange | None:
+    """Returns the last of these exchanges that answers a trigger, or None."""
+    return next((exchange for exchange in reversed(exchanges) if trigger_id in exchange.answers), None)
 
 
 _DECODER = msgspec.json.Decoder(Exchange)

@@ -104,19 +104,19 @@ class TriggerLog:
         async with self._lock:
             apply(await self._disk.run(self._read))
 
-    async def append(self, record: Record, apply: Callable[[], None], *, sync: bool = True) -> None:
-        """Appends a record. Those that wait for the disk together share one sync.
+    async def append(self, *records: Record, apply: Callable[[], None], sync: bool = True) -> None:
+        """Appends records, all or none. Those that wait for the disk together share one sync.
 
         Args:
-            record: The record.
-            apply: Called once it is in the file and before anything else is done to the file, so that what the
+            records: The records.
+            apply: Called once they are in the file and before anything else is done to the file, so that what the
                 caller remembers and what the file says never differ when it is archived.
             sync: False leaves the write to the system to sync.
 
         Raises:
-            StorageError: It is not in the file.
+            StorageError: They are not in the file.
         """
-        line = _line(record)
+        line = b''.join(map(_line, records))
         if not sync:
             async with self._lock:
                 await self._disk.run(_append_unsynced, self.path, line)

@@ -4,9 +4,8 @@
 rollover it is linked into the archive and replaced by one with the open triggers and a week of ids.
 """
 
-import heapq
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from trading_agent.events import Event, Outcome, TriggerAccepted, TriggerClosed,
 from trading_agent.files import Disk
 from trading_agent.memory.trigger_entry import Closing, Entry, instant_of, records_of
 from trading_agent.memory.trigger_log import Accepted, Closed, Interrupted, Record, Started, TriggerLog
+from trading_agent.memory.trigger_order import TriggerOrder
 from trading_agent.trigger import Receipt, RefusalReason, Trigger
 
 __all__ = ['CUT_OFFS_ALLOWED', 'REMEMBERED', 'Closing', 'Entry', 'TriggerQueue']
@@ -64,17 +64,17 @@ class TriggerQueue:
         self._on_ready = on_ready
         self._loaded = False
         self._loading = anyio.Lock()
+        self._open: dict[str, Entry] = {}
+        self._order = TriggerOrder(self._open, clock)
         self._forget()
         self._reserved: dict[str, anyio.Event] = {}
         self.stopping = False
 
     def _forget(self) -> None:
-        self._open: dict[str, Entry] = {}
+        self._open.clear()
         self._closed: dict[str, Closing] = {}
-        self._ready: list[tuple[tuple[int, int], str]] = []
-        self._later: list[tuple[datetime, str]] = []
-        self._expiring: list[tuple[datetime, str]] = []
-        self._order = itertools.count()
+        self._order.clear()
+        self._numbers = itertools.count()
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -100,14 +100,14 @@ class TriggerQueue:
         for record in records:
             self._apply(record)
         for entry in self._open.values():
-            self._index(entry)
+            self._order.add(entry)
         self._loaded = True
 
     def _apply(self, record: Record) -> None:
         match record:
             case Accepted(at=at, trigger=trigger):
                 if trigger.id not in self._open and trigger.id not in self._closed:
-                    self._open[trigger.id] = Entry(trigger, instant_of(at, trigger.received_at), next(self._order))
+                    self._open[trigger.id] = Entry(trigger, instant_of(at, trigger.received_at), next(self._numbers))
             case Started(id=trigger_id, attempt=attempt) if trigger_id in self._open:
                 entry = self._open[trigger_id]
                 entry.attempts = max(attempt, entry.attempts + 1)
@@ -141,7 +141,7 @@ class TriggerQueue:
         self._reserved[trigger.id] = anyio.Event()
         try:
             now = self._clock.now()
-            await self._log.append(Accepted(utc_text(now), trigger), partial(self._accepted, trigger, now))
+            await self._log.append(Accepted(utc_text(now), trigger), apply=partial(self._accepted, trigger, now))
         except StorageError as error:
             return self._refuse(trigger, 'storage', str(error), error.hint)
         finally:
@@ -169,8 +169,8 @@ class TriggerQueue:
         return Receipt(trigger.id, self._desk, 'refused', reason)
 
     def _accepted(self, trigger: Trigger, now: datetime) -> None:
-        entry = self._open[trigger.id] = Entry(trigger, now, next(self._order))
-        self._index(entry)
+        entry = self._open[trigger.id] = Entry(trigger, now, next(self._numbers))
+        self._order.add(entry)
         self._publish(
             TriggerAccepted(
                 desk=self._desk,
@@ -214,65 +214,65 @@ class TriggerQueue:
 
     def head(self) -> Entry | None:
         """Returns the trigger that is to run next, or None when none is due. It stays in the queue."""
-        now = self._clock.now()
-        while self._later and self._later[0][0] <= now:
-            _, trigger_id = heapq.heappop(self._later)
-            if trigger_id in self._open:
-                heapq.heappush(self._ready, (self._open[trigger_id].rank, trigger_id))
-        while self._ready:
-            rank, trigger_id = self._ready[0]
-            entry = self._open.get(trigger_id)
-            if entry is not None and entry.rank == rank and entry.closing is None:
-                return entry
-            heapq.heappop(self._ready)  # closed or being closed, or begun since and listed under its new rank too
-        return None
+        return self._order.head()
+
+    def batch(self) -> list[Entry]:
+        """Returns the triggers to run next as one turn; more than one only where a feed's are gathered. They stay."""
+        return self._order.batch()
 
     def expired(self) -> list[Entry]:
         """Returns the open triggers whose time is over, each once."""
-        now = self._clock.now()
-        found = []
-        while self._expiring and self._expiring[0][0] <= now:
-            _, trigger_id = heapq.heappop(self._expiring)
-            if trigger_id in self._open:
-                found.append(self._open[trigger_id])
-        return found
+        return self._order.expired()
 
     def next_instant(self) -> datetime | None:
-        """Returns when the next waiting trigger is due or expires."""
-        return min((heap[0][0] for heap in (self._later, self._expiring) if heap), default=None)
+        """Returns when the next waiting trigger is due, has waited for others long enough, or expires."""
+        return self._order.next_instant()
 
-    def _index(self, entry: Entry) -> None:
-        trigger_id = entry.trigger.id
-        if entry.trigger.expires_at is not None:
-            heapq.heappush(self._expiring, (entry.trigger.expires_at, trigger_id))
-        if entry.due_at > self._clock.now() and entry.trigger.not_before is not None:
-            heapq.heappush(self._later, (entry.due_at, trigger_id))
-        else:
-            heapq.heappush(self._ready, (entry.rank, trigger_id))
+    @property
+    def collect(self) -> timedelta:
+        """How long a feed's triggers wait for each other, to be run as one turn; zero for not at all."""
+        return self._order.collect
+
+    @collect.setter
+    def collect(self, span: timedelta) -> None:
+        self._order.collect = span
 
     # -- recording ---------------------------------------------------------------------------------------------
 
-    async def start(self, entry: Entry) -> int:
-        """Records that a trigger is being run, and returns which attempt it is, from 1.
+    async def start(self, entry: Entry, *others: Entry) -> int:
+        """Records that a trigger is being run, and which others together with it.
 
-        The record is left to the system to sync: losing it in a power cut means one more try, nothing else.
+        The records are left to the system to sync: losing them in a power cut means one more try, nothing else.
+
+        Returns:
+            Which attempt of the first one it is, from 1.
         """
-        attempt = entry.attempts + 1
-        record = Started(utc_text(self._clock.now()), entry.trigger.id, attempt)
-        await self._log.append(record, partial(self._started, entry, attempt), sync=False)
-        return attempt
+        now = utc_text(self._clock.now())
+        begun = [(each, each.attempts + 1) for each in (entry, *others)]
+        records = [Started(now, each.trigger.id, attempt) for each, attempt in begun]
+        await self._log.append(*records, apply=partial(self._started, begun), sync=False)
+        return entry.attempts
 
-    def _started(self, entry: Entry, attempt: int) -> None:
-        entry.attempts = attempt
-        entry.cut_offs += 1
-        entry.in_the_air = True
-        if attempt == 1:
-            heapq.heappush(self._ready, (entry.rank, entry.trigger.id))
+    def _started(self, begun: list[tuple[Entry, int]]) -> None:
+        for entry, attempt in begun:
+            entry.attempts = attempt
+            entry.cut_offs += 1
+            entry.in_the_air = True
+            if attempt == 1:
+                self._order.begun(entry)
 
-    async def interrupt(self, entry: Entry, reason: str = 'stop') -> None:
-        """Records that a run ended in order but without an answer: by a stop, or since no backend could answer."""
-        record = Interrupted(utc_text(self._clock.now()), entry.trigger.id, entry.attempts, reason)
-        await self._log.append(record, partial(entry.interrupted, reason), sync=reason != 'no_backend')
+    async def interrupt(self, entry: Entry, reason: str = 'stop', *, others: Sequence[Entry] = ()) -> None:
+        """Records that a run ended in order but without an answer: by a stop, or since no backend could answer.
+
+        Args:
+            entry: The trigger.
+            reason: By what.
+            others: Those that were run together with it.
+        """
+        now = utc_text(self._clock.now())
+        ended = (entry, *others)
+        records = [Interrupted(now, each.trigger.id, each.attempts, reason) for each in ended]
+        await self._log.append(*records, apply=partial(_interrupted, ended, reason), sync=reason != 'no_backend')
 
     async def close(
         self,
@@ -308,10 +308,10 @@ class TriggerQueue:
         )
         closing = entry.closing = anyio.Event()
         try:
-            await self._log.append(record, partial(self._closed_as, record, event), sync=outcome != 'answered')
+            await self._log.append(record, apply=partial(self._closed_as, record, event), sync=outcome != 'answered')
         except StorageError as failure:
             if outcome != 'answered':
-                self._index(entry)
+                self._order.add(entry)
                 raise
             self._publish(WriteFailed.of(failure, self._desk))
             self._closed_as(record, event)
@@ -342,3 +342,8 @@ class TriggerQueue:
                 yield Closed(closing.at, trigger_id, closing.outcome, closing.session_id)
         for entry in self._open.values():
             yield from records_of(entry)
+
+
+def _interrupted(entries: Sequence[Entry], reason: str) -> None:
+    for entry in entries:
+        entry.interrupted(reason)

@@ -172,7 +172,7 @@ def find_exchange(folder: Path, trigger_id: str, steps: list[Step]) -> Place | N
                 exchange = decode_line(line)
             except NO_EXCHANGE:
                 continue
-            if exchange.trigger_id == trigger_id:
+            if trigger_id in exchange.answers:
                 place = Place(session_id, f'sessions/{path.name}', number, exchange)
         if place is not None:
             return place

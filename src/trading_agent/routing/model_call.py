@@ -45,11 +45,12 @@ class Call:
 
     Attributes:
         purpose: `turn` or `review`.
-        trigger_id: The trigger, for a turn.
+        trigger_id: The trigger, for a turn; the first one where several were gathered.
         turn_id: The trigger and the attempt, for a turn.
         backend: Who is being asked, or None while the call waits for its slot.
         ends_by: The latest event-loop time at which it should be over, or None while it waits for its slot.
         usage: Tokens that this backend has used for it so far.
+        trigger_ids: All triggers that were gathered into the turn, in order; empty where it is one.
     """
 
     purpose: str
@@ -58,6 +59,7 @@ class Call:
     backend: str | None = None
     ends_by: float | None = None
     usage: Usage = dataclasses.field(default_factory=Usage)
+    trigger_ids: tuple[str, ...] = ()
 
 
 async def reply_of(

@@ -19,6 +19,7 @@ from trading_agent.conversation.records import Cause
 from trading_agent.errors import BackendError, NoBackend, OutcomeUnknown, StorageError, TurnRefused
 from trading_agent.events import Event, WriteFailed
 from trading_agent.files import Disk
+from trading_agent.memory.exchange import answer_to
 from trading_agent.memory.memory_file import MemoryFile
 from trading_agent.memory.session_state import RouteState, SessionState, split_session_id
 from trading_agent.memory.session_store import Exchange, SessionStore
@@ -180,7 +181,7 @@ class ModelRouter:
         self._store.save_state(state)
         return state
 
-    async def run(self, trigger: Trigger, *, attempt: int = 1) -> Exchange:
+    async def run(self, trigger: Trigger, *, attempt: int = 1, trigger_ids: Sequence[str] = ()) -> Exchange:
         """Runs a trigger on the first backend that answers, and appends the exchange, durably.
 
         Cancelled while a backend answers, it leaves nothing behind. While the disk cannot take the exchange, it is
@@ -189,6 +190,7 @@ class ModelRouter:
         Args:
             trigger: What the desk is told.
             attempt: How often the trigger has been started, this time included.
+            trigger_ids: All triggers that were gathered into this one, in order; none where it is one.
 
         Raises:
             NoBackend: None could answer.
@@ -196,18 +198,14 @@ class ModelRouter:
             OutcomeUnknown: It failed after calls that may have had effects.
         """
         async with self._turn:
-            if attempt > 1 and (answered := self._answered(trigger.id)) is not None:
+            if attempt > 1 and (answered := answer_to(self._exchanges, trigger.id)) is not None:
                 return answered
-            call = Call('turn', trigger.id, f'{trigger.id}:{attempt}')
+            call = Call('turn', trigger.id, f'{trigger.id}:{attempt}', trigger_ids=tuple(trigger_ids))
             asking = await self._begin(call, trigger.text, self._exchanges, None, attempt)
             reply = await self._answer_of(asking)
             self._ending = self._ending_of(trigger, reply, asking)
             await self._keep(self._ending)
             return self._exchanges[-1]
-
-    def _answered(self, trigger_id: str) -> Exchange | None:
-        newest_first = reversed(self._exchanges)
-        return next((exchange for exchange in newest_first if exchange.trigger_id == trigger_id), None)
 
     async def settle(self) -> None:
         """Puts an answer on the disk that was cut off on its way there; call it before anything else is run."""
@@ -314,6 +312,7 @@ class ModelRouter:
             trigger_id=trigger.id,
             started_at=utc_text(started_at),
             usage=usage_counts(asking.recorder.records.usage),
+            trigger_ids=asking.call.trigger_ids,
         )
         route = RouteState(len(self._exchanges) + 1, reply.runner_state)
         following = dataclasses.replace(self._state, routes={**self._state.routes, reply.backend: route})

@@ -147,6 +147,7 @@ class TurnJournal:
             instructions=seen.instructions,
             memory=seen.memory,
             tools=seen.tools,
+            trigger_ids=call.trigger_ids,
         )
         await recorder.write(*records.begun(text, begun))
         return recorder
