@@ -6,6 +6,7 @@ Stored instants are UTC. Trading dates are India dates (`Asia/Kolkata`: UTC+05:3
 
 import heapq
 import itertools
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +27,11 @@ def _india() -> tzinfo:
 
 
 INDIA = _india()
+
+LONGEST_READING_SECONDS = 0.1
+"""Both clocks are read again where reading them took longer: the process was held up in between."""
+
+MOST_READINGS = 20
 
 
 def utc_text(instant: datetime) -> str:
@@ -109,7 +115,7 @@ class IndiaClock:
         self._boot = boot
         self._settle = settle.total_seconds()
         self._hop = hop.total_seconds()
-        now, boot_now = wall(), boot()
+        now, boot_now = self._read()
         self._offset = now - boot_now
         self._trusted_offset = self._offset
         self._steady_from = boot_now
@@ -136,8 +142,19 @@ class IndiaClock:
         while (left := (instant - self.now()).total_seconds()) > 0:  # noqa: ASYNC110 - nothing tells of a suspend
             await anyio.sleep(min(left, self._hop))
 
+    def _read(self) -> tuple[float, float]:
+        """Returns wall time and boot time of one instant: a process held up between the two would see a step."""
+        span, now, boot_now = math.inf, 0.0, 0.0
+        for _ in range(MOST_READINGS):
+            before, wall, after = self._boot(), self._wall(), self._boot()
+            if after - before < span:
+                span, now, boot_now = after - before, wall, before
+            if span < LONGEST_READING_SECONDS:
+                break
+        return now, boot_now
+
     def _look(self) -> tuple[float, float]:
-        now, boot_now = self._wall(), self._boot()
+        now, boot_now = self._read()
         if boot_now - self._steady_from >= self._settle:
             self._trusted_offset = self._offset
         drift = now - boot_now - self._offset

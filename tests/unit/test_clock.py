@@ -421,3 +421,23 @@ async def test_manual_clock_forgets_a_sleeper_that_gave_up() -> None:
         tasks.start_soon(clock.sleep_until, MONDAY_NOON + timedelta(minutes=5))
         await anyio.wait_all_tasks_blocked()
         clock.advance(timedelta(minutes=5))
+
+
+def test_a_process_that_is_held_up_sees_no_step() -> None:
+    """Held up for seconds between reading one clock and the other, it reads them again: nobody has set anything."""
+    uptime, held_up = 1000.0, 0.0
+
+    def wall() -> float:
+        nonlocal uptime, held_up
+        shown = 1_800_000_000.0 + uptime
+        uptime, held_up = uptime + held_up, 0.0
+        return shown
+
+    clock = IndiaClock(wall, lambda: uptime)
+    since = clock.steadiness()
+    for seconds in (3.0, 40.0):
+        held_up = seconds
+        clock.now()
+        assert clock.steadiness() == since
+    uptime += 5
+    assert clock.steadiness() == since
