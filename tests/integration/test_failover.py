@@ -11,6 +11,7 @@ import pytest
 from keeper_fakes import around, failing, never, spare_the_disk
 from router_fakes import Desk, Scripted, says
 
+from trading_agent.conversation.journal import verify
 from trading_agent.conversation.records import CallFailed, ToolRequested, TurnBegun, TurnCut
 from trading_agent.errors import (
     BackendBusy,
@@ -437,3 +438,33 @@ async def test_an_agent_that_says_that_it_failed(tmp_path: Path) -> None:
     acted = Desk(tmp_path / 'acted', Agentic([ToolCalled('c', 'Bash', {}), BackendDown('overloaded')]), says('yes'))
     with pytest.raises(OutcomeUnknown):
         await acted.run()
+
+
+@pytest.mark.parametrize('second', ['order', 'get_quote'])
+async def test_a_full_disk_behind_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: str) -> None:
+    """A turn that has acted, and cannot write down its next call, is not run again; one that only looks goes on."""
+    full = False
+
+    async def fill() -> None:
+        nonlocal full
+        full = not full
+
+    def refuse(path: Path) -> None:
+        if full:
+            raise failing('append to', path, errno.ENOSPC)
+
+    script = [*ORDER, fill, ToolCalled('c2', second, {}), ToolReturned('c2', 'x'), fill, TurnAnswered('done')]
+    desk = Desk(tmp_path, Scripted(*script), says('no'))
+    desk.router._journal._read_only = lambda name: name == 'get_quote'
+    await desk.router.restore_session()
+    around(monkeypatch, 'append', refuse)
+    if second == 'get_quote':
+        assert (await desk.run()).answer == 'done'
+        assert verify(desk.journal_path).broken is None
+    else:
+        with pytest.raises(OutcomeUnknown) as unknown:
+            await desk.run()
+        assert unknown.value.calls == ['place_order({"symbol":"ABC"})']
+    requested = [record.name for record in desk.journal() if isinstance(record, ToolRequested)]
+    assert requested == ['place_order', 'get_quote'][: 1 + (second == 'get_quote')]
+    assert desk.router.failing == set()

@@ -192,37 +192,33 @@ class Recorder:
             self._text.append(event.text)
             self._size += len(event.text.encode(errors='replace'))
             self._text_came.set()
-            if self._size < GATHER_BYTES:
-                return
+            if self._size >= GATHER_BYTES:
+                await self._write()
+            return
+        self._gather()
+        made = len(self.records.effects)
+        new = self.records.of(event)
+        if len(self.records.effects) > made:
+            try:
+                await self.write_through(*new)
+            except StorageError:
+                self.records.effects.pop()  # it is not going to be made
+                raise
+            self._show(event)
         else:
-            self._gather()
-            self._waiting += self.records.of(event)
+            self._waiting += new
             self._unshown.append(event)
-        if isinstance(event, ToolCalled) and self.records.effects:
-            await self._request(event)
-        else:
             await self._write()
 
-    async def _request(self, event: ToolCalled) -> None:
-        try:
-            await self.write_through()
-        except StorageError:
-            # It is not going to be made, so it must not be read as made.
-            self._waiting = [record for record in self._waiting if getattr(record, 'id', None) != event.id]
-            self._unshown.remove(event)
-            self.records.effects.pop()
-            raise
-
     async def write_through(self, *records: AnyRecord) -> None:
-        """Puts records on the disk, and all before them.
+        """Puts records on the disk, and all that wait before them.
 
         Raises:
-            StorageError: They could not be written; they are written with what comes next.
+            StorageError: They could not be written, and are forgotten; what waited before them still waits.
         """
-        self._waiting += records
         async with self._writing:
             self._gather()
-            await self._disk.run(partial(self._journal.append, *self._waiting, sync=True))
+            await self._disk.run(partial(self._journal.append, *self._waiting, *records, sync=True))
             self._waiting = []
             self.show_rest()
 

@@ -68,11 +68,15 @@ class AskedTurn:
         """Writes an event, and tells it.
 
         Raises:
-            NotJournaled: A call that may have effects could not be put on the disk.
+            NotJournaled: A call that may have effects could not be put on the disk: it is not made.
+            OutcomeUnknown: Nor could this one, and others were made before it.
         """
         try:
             await self.recorder.take(event)
         except StorageError as error:
+            made = self.recorder.records.effects
+            if made:
+                raise OutcomeUnknown(f'a further call could not be written down: {error}', list(made)) from error
             raise _not_journaled(error) from error
         self.call.usage = self.recorder.records.usage
 

@@ -35,7 +35,15 @@ BUSY_SECONDS = 1.0
 PATIENCE_SECONDS = 15.0
 """A backend that asks for more than this is passed over."""
 
-_SAYS_NOTHING_OF_IT = (ContextTooSmall, InvalidAnswer, LostSession, NotJournaled, TooManyRounds, TurnRefused)
+_SAYS_NOTHING_OF_IT = (
+    ContextTooSmall,
+    InvalidAnswer,
+    LostSession,
+    NotJournaled,
+    OutcomeUnknown,
+    TooManyRounds,
+    TurnRefused,
+)
 """After these a backend is as healthy as before."""
 
 OnEvent = Callable[[TurnEvent], Awaitable[None]]
