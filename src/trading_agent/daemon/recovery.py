@@ -78,7 +78,8 @@ class Recovery:
         return exchanges
 
     async def _close_if_unknown(self, last: JournaledTurn) -> None:
-        entries = self._cut_off_in(last.begun)
+        # Whatever the queue says: the call is on the disk, and that the turn was started may have been lost.
+        entries = [entry for entry in map(self._queue.entry, last.begun.answers) if entry is not None]
         if entries and last.effects and not isinstance(last.end, TurnEnded):
             calls = [
                 f'{call.name}({json_lines.encode(call.arguments).decode().strip()[:300]})' for call in last.effects
