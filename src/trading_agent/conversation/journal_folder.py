@@ -1,6 +1,6 @@
 """A desk's journals: one file a session, each beginning where the one before ended."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -28,6 +28,7 @@ from trading_agent.memory.session_state import split_session_id
 from trading_agent.messages import AssistantMessage, Usage, UserMessage
 
 _USAGE_KEY = b'"usage":{'
+_BEGUN_KEY = b'"turn_started"'
 
 
 class JournaledTurn(msgspec.Struct, frozen=True):
@@ -85,6 +86,15 @@ class JournaledTurn(msgspec.Struct, frozen=True):
             usage=usage_counts(self.end.usage),
             trigger_ids=self.begun.trigger_ids,
         )
+
+
+def _turn_of(lines: list[AnyLine]) -> JournaledTurn:
+    """Returns the turn that these lines of a journal are; the first one begins it."""
+    begun, *following = (line for line in lines if not isinstance(line, SessionHeader))
+    assert isinstance(begun, TurnBegun)  # noqa: S101 - the callers see to it
+    ends = [line for line in following if isinstance(line, TurnEnded | TurnCut)]
+    said: list[AnyRecord] = [line for line in following if not isinstance(line, TurnEnded | TurnCut)]
+    return JournaledTurn(begun, said, ends[-1] if ends else None)
 
 
 class UsageTotals(msgspec.Struct):
@@ -164,20 +174,34 @@ class JournalFolder:
         Raises:
             StorageError: The journal cannot be read.
         """
-        said: list[AnyRecord] = []
-        end: TurnEnded | TurnCut | None = None
+        lines: list[AnyLine] = []
         for line in json_lines.read_back(self.path(session_id)):
-            try:
-                record = decode_record(line)
-            except NO_RECORD:
-                continue
-            if isinstance(record, TurnBegun):
-                return JournaledTurn(record, said[::-1], end)
-            if isinstance(record, TurnEnded | TurnCut):
-                end = end or record
-            elif not isinstance(record, SessionHeader):
-                said.append(record)
+            with suppress(*NO_RECORD):
+                lines.append(decode_record(line))
+                if isinstance(lines[-1], TurnBegun):
+                    return _turn_of(lines[::-1])
         return None
+
+    def turns_of(self, session_id: str, triggers: Container[str]) -> list[JournaledTurn]:
+        """Returns the turns of a session that answer one of these triggers or tried to, oldest first.
+
+        Raises:
+            StorageError: The journal cannot be read.
+        """
+        found: list[list[AnyLine]] = []
+        wanted = False
+        for _, line in json_lines.read(self.path(session_id)):
+            # The other turns, which are nearly all, are not decoded.
+            if not wanted and _BEGUN_KEY not in line:
+                continue
+            with suppress(*NO_RECORD):
+                record = decode_record(line)
+                if isinstance(record, TurnBegun):
+                    wanted = any(trigger_id in triggers for trigger_id in record.answers)
+                    found += [[]] if wanted else []
+                if wanted:
+                    found[-1].append(record)
+        return [_turn_of(lines) for lines in found]
 
     def usage(self, session_id: str) -> Usage:
         """Returns the tokens used in a session: by turns, by those that came to nothing, and beside it.

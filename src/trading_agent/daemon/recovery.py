@@ -1,5 +1,6 @@
 """What a start of a desk makes good of the turns that a crash came into."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from trading_agent import json_lines
@@ -58,33 +59,32 @@ class Recovery:
         for number, session_id in enumerate(session_ids):
             if number and split_session_id(session_id)[0] < since:
                 break
-            for exchange in await self._disk.run(self._completed, session_id):
+            waiting = {entry.trigger.id for entry in self._queue.open_entries()}
+            turns = await self._disk.run(self._journals.turns_of, session_id, waiting)
+            for exchange in await self._disk.run(self._completed, session_id, turns):
                 for entry in filter(None, map(self._queue.entry, exchange.answers)):
                     await self._queue.close(entry, 'answered', session_id)
-            last = await self._disk.run(self._journals.last_turn, session_id)
-            if last is not None:
-                self._begun_last = self._begun_last or last.begun
-                await self._close_if_unknown(last)
+            if turns:
+                self._begun_last = self._begun_last or turns[-1].begun
+            for turn in turns:
+                await self._close_if_unknown(turn)
 
-    def _completed(self, session_id: str) -> list[Exchange]:
+    def _completed(self, session_id: str, turns: Sequence[JournaledTurn]) -> list[Exchange]:
         exchanges = self._store.exchanges(session_id)
-        last = self._journals.last_turn(session_id)
-        journaled = last.exchange() if last is not None else None
-        if journaled is None or not any(map(self._queue.entry, journaled.answers)):
-            return exchanges
-        if all(exchange.trigger_id != journaled.trigger_id for exchange in exchanges):
-            self._store.append_exchange(session_id, journaled)
-            exchanges.append(journaled)
+        for journaled in filter(None, (turn.exchange() for turn in turns)):
+            if all(exchange.trigger_id != journaled.trigger_id for exchange in exchanges):
+                self._store.append_exchange(session_id, journaled)
+                exchanges.append(journaled)
         return exchanges
 
-    async def _close_if_unknown(self, last: JournaledTurn) -> None:
+    async def _close_if_unknown(self, turn: JournaledTurn) -> None:
         # Whatever the queue says: the call is on the disk, and that the turn was started may have been lost.
-        entries = [entry for entry in map(self._queue.entry, last.begun.answers) if entry is not None]
-        if entries and last.effects and not isinstance(last.end, TurnEnded):
+        entries = [entry for entry in map(self._queue.entry, turn.begun.answers) if entry is not None]
+        if entries and turn.effects and not isinstance(turn.end, TurnEnded):
             calls = [
-                f'{call.name}({json_lines.encode(call.arguments).decode().strip()[:300]})' for call in last.effects
+                f'{call.name}({json_lines.encode(call.arguments).decode().strip()[:300]})' for call in turn.effects
             ]
-            turn_id = f'{last.begun.trigger_id}:{last.begun.attempt}'
+            turn_id = f'{turn.begun.trigger_id}:{turn.begun.attempt}'
             await self._unknown.close(entries, turn_id, calls, 'a crash cut it off after it had acted')
 
     def _cut_off_in(self, begun: TurnBegun) -> list[Entry]:
