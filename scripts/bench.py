@@ -1,6 +1,6 @@
 """Measures what the daemon costs, as ratios against a bare equivalent run beside it; prints each beside its budget.
 
-scripts/bench [NAME …]      all of them, or only: append publish read trigger command-line index resume
+scripts/bench [NAME …]      all of them, or only: append publish read trigger command-line desks index resume
 """
 
 import asyncio
@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 
@@ -20,8 +21,9 @@ import msgspec
 from bench_index import bench_index
 from bench_resume import bench_resume
 
-from trading_agent import config, files
+from trading_agent import config
 from trading_agent.daemon.daemon import Daemon
+from trading_agent.disk import Disk
 from trading_agent.event_bus import EventBus
 from trading_agent.events import DateChanged
 from trading_agent.memory.session_store import Exchange, SessionStore
@@ -65,7 +67,7 @@ def bench_append(folder: Path) -> None:
             store.append_exchange(session_id, EXCHANGE)
 
     async def from_the_loop() -> float:
-        disk, ratios = files.Disk(), []
+        disk, ratios = Disk(), []
         for _ in range(15):
             began = time.perf_counter()
             for _ in range(100):
@@ -205,14 +207,27 @@ def bench_trigger(folder: Path) -> None:
     say('waits for the disk per answered trigger', waits, '4')
 
 
-def bench_command_line(folder: Path) -> None:
-    """`status` and `send` against a Python that does nothing; and what an idle daemon costs."""
-    command = [sys.executable, '-m', 'trading_agent', '--workspace', str(folder / 'cli')]
-    log = (folder / 'log').open('wb')
-    daemon = subprocess.Popen([*command, 'run'], stderr=log)
+@contextmanager
+def running(folder: Path, config_text: str = '') -> Iterator[tuple[list[str], int]]:
+    """Runs a daemon within the block; yields the command line that reaches it, and its process."""
+    folder.mkdir()
+    (folder / 'config.toml').write_text(config_text)
+    command = [sys.executable, '-m', 'trading_agent', '--config', str(folder / 'config.toml')]
+    command += ['--workspace', str(folder / 'workspace')]
+    with (folder / 'log').open('wb') as log:
+        daemon = subprocess.Popen([*command, 'run'], stderr=log)
     try:
         while b'daemon_ready' not in (folder / 'log').read_bytes():
             time.sleep(0.05)
+        yield command, daemon.pid
+    finally:
+        daemon.terminate()
+        daemon.wait()
+
+
+def bench_command_line(folder: Path) -> None:
+    """`status` and `send` against a Python that does nothing; and what an idle daemon costs."""
+    with running(folder / 'cli') as (command, daemon):
 
         def run(*arguments: str) -> Callable[[], object]:
             return lambda: subprocess.run([*command, *arguments], check=True, capture_output=True)
@@ -222,13 +237,21 @@ def bench_command_line(folder: Path) -> None:
 
         say('status / python -c pass', median_pair(run('status'), nothing, 15), '8')
         say('send / python -c pass', median_pair(run('send', 'main', 'x'), nothing, 15), '8')
-        before = _processor_seconds(daemon.pid)
+        before = _processor_seconds(daemon)
         time.sleep(5)
-        say('idle daemon, percent of a core', (_processor_seconds(daemon.pid) - before) / 5 * 100, 'under 1')
-    finally:
-        daemon.terminate()
-        daemon.wait()
-        log.close()
+        say('idle daemon, percent of a core', (_processor_seconds(daemon) - before) / 5 * 100, 'under 1')
+
+
+def bench_desks(folder: Path) -> None:
+    """The memory that a desk takes in an idle daemon: of 200 more than the first, each."""
+
+    def kilobytes(desks: int) -> int:
+        names = '\n'.join(f'[[desks]]\nname = "desk-{number}"' for number in range(desks))
+        with running(folder / f'desks-{desks}', names) as (_, daemon):
+            status = Path(f'/proc/{daemon}/status').read_text()
+        return int(status.partition('VmRSS:')[2].split()[0])
+
+    say('memory of a desk in an idle daemon, KB', (kilobytes(201) - kilobytes(1)) / 200, '100')
 
 
 def _processor_seconds(pid: int) -> float:
@@ -245,6 +268,7 @@ def main() -> None:
         'read': bench_read,
         'trigger': bench_trigger,
         'command-line': bench_command_line,
+        'desks': bench_desks,
         'index': lambda folder: bench_index(folder, say),
         'resume': lambda folder: bench_resume(folder, say, median_pair),
     }

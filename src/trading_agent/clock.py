@@ -10,10 +10,10 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from datetime import MAXYEAR, UTC, date, datetime, timedelta, timezone, tzinfo
 from datetime import time as time_of_day
 from typing import Protocol
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 import anyio
 
@@ -21,8 +21,8 @@ import anyio
 def _india() -> tzinfo:
     try:
         return ZoneInfo('Asia/Kolkata')
-    except ZoneInfoNotFoundError:
-        # Neither the host nor the tzdata package has the database; the offset has not changed for 80 years.
+    except Exception:  # noqa: BLE001 - a damaged file raises what its reader happens to meet
+        # Neither the host nor the tzdata package has it whole; the offset has not changed for 80 years.
         return timezone(timedelta(hours=5, minutes=30), 'IST')
 
 
@@ -37,6 +37,18 @@ MOST_READINGS = 20
 def utc_text(instant: datetime) -> str:
     """Returns an instant as it is stored: ISO 8601 in UTC, in microseconds, with `Z`."""
     return instant.astimezone(UTC).isoformat(timespec='microseconds').replace('+00:00', 'Z')
+
+
+def instant_in(text: str) -> datetime | None:
+    """Reads a stored instant; None where it is none, has no zone, or cannot be told in every other zone.
+
+    That is so in the first and the last year of the calendar.
+    """
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if instant.utcoffset() is None or not 1 < instant.year < MAXYEAR else instant
 
 
 def trading_date(instant: datetime, rollover_at: timedelta = timedelta()) -> date:

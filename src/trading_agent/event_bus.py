@@ -1,20 +1,32 @@
 """The one place where everything that happens is told, and where triggers are handed to their desks.
 
 The bus is one shared ring. A subscription is a cursor on it, so that publishing costs the same for one subscriber
-or a hundred: one append, and at most one deferred wake. A subscriber that falls a whole ring behind skips ahead and
-is told how much it missed.
+or a hundred: one append, and at most one deferred wake. The ring is bounded by the number of events, and by how much
+text they have. A subscriber that falls behind what it holds skips ahead and is told how much it missed.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Literal, Self
 
-from trading_agent.events import Event, Stamped, SubscriberLagged, TriggerRefused
+import anyio
+
+from trading_agent.events import CONTENT_FIELDS, Event, Stamped, SubscriberLagged, TriggerRefused
 from trading_agent.trigger import Receipt, Trigger
 
 Receiver = Callable[[Trigger], Awaitable[Receipt]]
+
+CONTENT_CHARACTERS = 1 << 24
+"""How much of what was told and said the ring holds, whatever its capacity: the oldest events make room."""
+
+TOLD_SECONDS = 1.0
+"""How long `told` waits at most: a reader of the log that stalls holds up nothing for longer."""
+
+_LET_GO = Stamped(0, datetime.fromtimestamp(0, UTC), Event())
+"""In the place of an event that had to make room; nobody is shown it."""
 
 
 class EventBus:
@@ -28,12 +40,17 @@ class EventBus:
 
     def __init__(self, capacity: int = 1 << 15) -> None:
         self._ring: list[Stamped] = []
+        self._lengths: list[int] = []
         self._capacity = capacity
         self._published = 0
+        self._oldest = 0
+        self._content = 0
+        self._content_of: dict[type[Event], tuple[str, ...]] = {}
         self._seq = 0
         self._waiting: set[asyncio.Future[None]] = set()
         self._wake_scheduled = False
         self._receivers: dict[str, Receiver] = {}
+        self._keepers: set[Subscription] = set()
         self.events_skipped = 0
 
     @property
@@ -45,14 +62,38 @@ class EventBus:
         """Tells an event. Never blocks, and never raises for what a subscriber does."""
         self._seq += event.logged
         stamped = Stamped(self._seq, datetime.now(UTC), event)
+        length = 0
+        names = self._content_of.get(type(event))
+        for name in self._find_content(event) if names is None else names:
+            length += len(getattr(event, name) or '')
+        place = self._published % self._capacity
         if self._published < self._capacity:
             self._ring.append(stamped)
+            self._lengths.append(length)
         else:
-            self._ring[self._published % self._capacity] = stamped
+            if self._published - self._oldest == self._capacity:
+                self._oldest += 1
+                self._content -= self._lengths[place]
+            self._ring[place], self._lengths[place] = stamped, length
         self._published += 1
+        self._content += length
+        if self._content > CONTENT_CHARACTERS:
+            self._make_room()
         if self._waiting and not self._wake_scheduled:
             self._wake_scheduled = True
             next(iter(self._waiting)).get_loop().call_soon(self._wake)
+
+    def _find_content(self, event: Event) -> tuple[str, ...]:
+        names = tuple(name for name in event.__struct_fields__ if name in CONTENT_FIELDS)
+        self._content_of[type(event)] = names
+        return names
+
+    def _make_room(self) -> None:
+        while self._content > CONTENT_CHARACTERS and self._oldest < self._published - 1:
+            place = self._oldest % self._capacity
+            self._content -= self._lengths[place]
+            self._ring[place] = _LET_GO
+            self._oldest += 1
 
     def _wake(self) -> None:
         self._wake_scheduled = False
@@ -68,6 +109,7 @@ class EventBus:
         desk: str | None = None,
         since: Literal['now', 'oldest'] = 'now',
         name: str = 'subscriber',
+        keeps: bool = False,
     ) -> Iterator['Subscription']:
         """Follows the events of the given types, or all.
 
@@ -76,12 +118,32 @@ class EventBus:
             desk: Only events of this desk; None means of all, and those of no desk too.
             since: `now`, or `oldest`: from the oldest event that the ring still holds.
             name: Who this is, as told in `subscriber_lagged`.
+            keeps: Whether it writes events down, calls `kept` once it has, and `told` waits for it.
 
         Yields:
             An asynchronous iterator over the events; `batch()` and `stamped()` read many at once.
         """
-        start = max(0, self._published - self._capacity) if since == 'oldest' else self._published
-        yield Subscription(self, frozenset(types), desk, start, name)
+        start = self._oldest if since == 'oldest' else self._published
+        subscription = Subscription(self, frozenset(types), desk, start, name)
+        if not keeps:
+            yield subscription
+            return
+        self._keepers.add(subscription)
+        try:
+            yield subscription
+        finally:
+            self._keepers.discard(subscription)
+            subscription.kept(everything=True)
+
+    async def told(self) -> None:
+        """Returns once whoever writes events down has written all of those published by now, or after a second.
+
+        What is to be told at least once is not forgotten before: a process that is killed tells nothing more.
+        """
+        published = self._published
+        with anyio.move_on_after(TOLD_SECONDS):
+            for keeper in list(self._keepers):
+                await keeper.has_kept(published)
 
     async def send(self, trigger: Trigger) -> Receipt:
         """Hands a trigger to its desk and returns once it is durable there, or turned away."""
@@ -121,6 +183,19 @@ class Subscription:
         self._name = name
         self._lagging = False
         self._buffer: list[Event] = []
+        self._kept: float = position
+        self._kept_more = anyio.Event()
+
+    def kept(self, *, everything: bool = False) -> None:
+        """Says that what was read so far is written down, or that nothing more will be."""
+        self._kept = math.inf if everything else self._position
+        self._kept_more.set()
+        self._kept_more = anyio.Event()
+
+    async def has_kept(self, published: int) -> None:
+        """Returns once the first `published` events are written down."""
+        while self._kept < published:
+            await self._kept_more.wait()
 
     def __aiter__(self) -> Self:
         return self
@@ -154,7 +229,7 @@ class Subscription:
         """Returns what is there now, without waiting: at most `most`, maybe none."""
         bus = self._bus
         found: list[Stamped] = []
-        if self._position < bus._published - bus._capacity:  # noqa: SLF001
+        if self._position < bus._oldest:  # noqa: SLF001
             self._skip()
         while self._position < bus._published and len(found) < most:  # noqa: SLF001
             # In whole slices, up to the ring's end at a time: a hundred subscribers read what one has published.
@@ -177,7 +252,8 @@ class Subscription:
     def _skip(self) -> None:
         bus = self._bus
         tell = not self._lagging
-        oldest = bus._published - bus._capacity + tell  # noqa: SLF001 - telling it takes a place on the ring too
+        full = bus._published - bus._oldest == bus._capacity  # noqa: SLF001
+        oldest = bus._oldest + (tell and full)  # noqa: SLF001 - telling it takes a place on the ring too
         skipped = oldest - self._position
         self._position = oldest
         bus.events_skipped += skipped

@@ -11,38 +11,11 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar, TypeVarTuple
 
-import anyio
-import anyio.to_thread
-
+from trading_agent import swap, syncs
 from trading_agent.errors import StorageError
 
-T = TypeVar('T')
-Ts = TypeVarTuple('Ts')
-
-SYNC_THREADS = 16
-"""How many files are written and synced side by side; more threads were measured to gain nothing."""
-
 TEMPORARY_SUFFIX = '.tmp'
-
-
-class Disk:
-    """Runs blocking file work in threads, so that no desk waits for another one's disk.
-
-    Args:
-        threads: How many calls run side by side.
-    """
-
-    def __init__(self, threads: int = SYNC_THREADS) -> None:
-        self._limiter = anyio.CapacityLimiter(threads)
-
-    async def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Calls `function(*args)` in a thread. It is done and waited for, also when the caller is cancelled."""
-        with anyio.CancelScope(shield=True) as scope:
-            result = await anyio.to_thread.run_sync(function, *args, limiter=self._limiter)
-        assert not scope.cancelled_caught  # noqa: S101 - nobody else has this scope
-        return result
 
 
 @contextmanager
@@ -62,14 +35,16 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
     try:
         yield descriptor
     finally:
-        os.close(descriptor)
+        # What is to last was synced before: what close(2) says of it now would take back what is on the disk.
+        with suppress(OSError):
+            os.close(descriptor)
 
 
 def make_folder(path: Path) -> None:
     """Makes a folder and those above it, where they are missing, and syncs the folders they are in."""
+    if os.path.isdir(path):  # noqa: PTH112 - asked before every append, and three times as quick
+        return
     with storage_errors('make the folder', path):
-        if path.is_dir():
-            return
         make_folder(path.parent)
         with suppress(FileExistsError):
             path.mkdir(0o700)
@@ -85,15 +60,14 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
 
 
-def _write_all(descriptor: int, data: bytes | memoryview, offset: int) -> None:
-    left = memoryview(data)
-    while left:
-        written = os.pwrite(descriptor, left, offset)
-        left = left[written:]
-        offset += written
-
-
-def append(path: Path, data: bytes | Callable[[int], bytes], *, sync: bool = True) -> int:
+def append(
+    path: Path,
+    data: bytes | Callable[[int], bytes],
+    *,
+    sync: bool = True,
+    synced: int | None = None,
+    once: bool = False,
+) -> int:
     """Appends whole lines to a file, made where it is missing, and syncs them.
 
     A torn line at the end, whoever left it there, is closed first, so that it never swallows the next one. When
@@ -105,6 +79,10 @@ def append(path: Path, data: bytes | Callable[[int], bytes], *, sync: bool = Tru
         data: One or more lines, each ended by a newline; or what makes them from the file's size in bytes, called
             while nobody else can append.
         sync: False leaves the write to the system: it survives the process, but maybe not the machine.
+        synced: How much of the file is on the disk for certain; None for all of it. What stands behind that is
+            written again with the new lines: an earlier sync of it may have failed.
+        once: Whether the lines are unlike all others: where the file ends with them, an earlier try failed and could
+            not even be taken back, and they are written in that place again.
 
     Returns:
         The file's size now, in bytes.
@@ -116,33 +94,33 @@ def append(path: Path, data: bytes | Callable[[int], bytes], *, sync: bool = Tru
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         end = os.fstat(descriptor).st_size
         data = data(end) if callable(data) else data
+        if once and os.pread(descriptor, len(data) + 1, max(0, end - len(data) - 1)) in (data, b'\n' + data):
+            end -= len(data)
         if not end:
             os.fchmod(descriptor, 0o600)
         elif os.pread(descriptor, 1, end - 1) != b'\n':
             data = b'\n' + data
+        start = min(end, synced) if sync and synced is not None else end
+        unsynced = os.pread(descriptor, end - start, start) + data
         try:
-            _write_all(descriptor, data, end)
+            syncs.write_all(descriptor, unsynced, start)
             if sync:
-                _sync_or_rewrite(descriptor, data, end)
+                syncs.sync_or_rewrite(descriptor, unsynced, start, path)
                 if not end:  # the first line: until now the file's name may be in memory only
                     sync_folder(path.parent)
         except OSError:
             with suppress(OSError):
                 os.ftruncate(descriptor, end)
+            if start < end:
+                with suppress(OSError):  # in other places, should these have failed
+                    syncs.forget_pages(descriptor)
+                    syncs.write_all(descriptor, unsynced[: end - start], start)
             raise
         return end + len(data)
 
 
-def _sync_or_rewrite(descriptor: int, data: bytes, offset: int) -> None:
-    try:
-        os.fdatasync(descriptor)
-    except OSError:
-        _write_all(descriptor, data, offset)
-        os.fdatasync(descriptor)
-
-
 def seal(path: Path) -> bool:
-    """Closes a torn last line and makes sure that what can be read of the last line is on the disk too.
+    """Closes a torn last line and makes sure that what can be read of the last lines is on the disk too.
 
     Returns:
         Whether it was torn. A missing file is not.
@@ -152,11 +130,12 @@ def seal(path: Path) -> bool:
         start = max(0, end - (1 << 20))
         tail = os.pread(descriptor, end - start, start)
         torn = bool(tail) and not tail.endswith(b'\n')
-        # A sync that failed under an earlier process may have left these bytes in memory only, marked as clean:
-        # written once more they are synced for certain.
-        last_line = tail.rfind(b'\n', 0, len(tail) - 1) + 1
-        _write_all(descriptor, tail[last_line:] + (b'\n' if torn else b''), start + last_line)
+        # A sync that failed under an earlier process may have left these bytes in memory only, marked as clean.
         os.fdatasync(descriptor)
+        syncs.forget_pages(descriptor)
+        is_there = os.pread(descriptor, end - start, start) == tail
+        again = tail.rfind(b'\n', 0, len(tail) - 1) + 1 if is_there else 0
+        syncs.write_again(descriptor, tail[again:] + (b'\n' if torn else b''), start + again)
         sync_folder(path.parent)
         return torn
     return False
@@ -194,7 +173,7 @@ def _temporary(path: Path) -> Path:
 def _write_new(path: Path, data: bytes) -> None:
     with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
         os.fchmod(descriptor, 0o600)
-        _write_all(descriptor, data, 0)
+        syncs.write_all(descriptor, data, 0)
         os.fsync(descriptor)
 
 
@@ -202,7 +181,9 @@ class FileExists(StorageError, FileExistsError):
     """Raised when a file that was to be new is there already."""
 
 
-def replace(path: Path, data: bytes, *, sync_name: bool = True, check: Callable[[], None] | None = None) -> None:
+def replace(
+    path: Path, data: bytes, *, sync_name: bool = True, check: Callable[[bytes | None], None] | None = None
+) -> None:
     """Puts `data` in place of a file's content, whole or not at all.
 
     The data is synced before the rename and the folder after it.
@@ -211,7 +192,8 @@ def replace(path: Path, data: bytes, *, sync_name: bool = True, check: Callable[
         path: The file. Its folder exists.
         data: The new content.
         sync_name: False spares the folder's sync: after a power cut the old content may be back.
-        check: Called right before the rename; what it raises leaves the old content.
+        check: Where others write to the file too: is given what the new content is to replace, in the very instant of
+            the rename, or None where there is no file; what it raises leaves the old content.
 
     Raises:
         StorageError: It could not be done; the old content stays. Where only the folder's sync failed, the new one
@@ -221,13 +203,17 @@ def replace(path: Path, data: bytes, *, sync_name: bool = True, check: Callable[
     with storage_errors('replace', path):
         try:
             _write_new(temporary, data)
-            if check is not None:
-                check()
-            os.replace(temporary, path)  # noqa: PTH105 - the system call by its own name
+            if check is None:
+                os.replace(temporary, path)  # noqa: PTH105 - the system call by its own name
+            else:
+                swap.put_in_place(temporary, path, check)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise
+        if check is not None:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
         if sync_name:
             sync_folder(path.parent)
 
@@ -309,7 +295,7 @@ class Lock:
         """Says in the file who holds the lock. Call it after `acquire`."""
         assert self._descriptor is not None  # noqa: S101 - a misuse, not a fault
         with storage_errors('write', self._path):
-            _write_all(self._descriptor, data, 0)
+            syncs.write_all(self._descriptor, data, 0)
             os.ftruncate(self._descriptor, len(data))
 
     def release(self) -> None:
@@ -317,7 +303,8 @@ class Lock:
         if self._descriptor is not None:
             with suppress(OSError):
                 os.ftruncate(self._descriptor, 0)
-            os.close(self._descriptor)
+            with suppress(OSError):
+                os.close(self._descriptor)  # whatever it says, the descriptor is gone, and the lock with it
             self._descriptor = None
 
 

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,9 @@ from trading_agent.trigger import storable
 
 MAX_LINE_BYTES = 64 << 20
 """The longest line that is read back; a longer one counts as damaged."""
+
+TOO_LONG = b'\xff'
+"""What a longer line is read as. It is no text, so that whoever decodes it finds it damaged."""
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -39,31 +43,22 @@ def encode(record: object) -> bytes:
 def read(path: Path, block: int = 1 << 20) -> Iterator[tuple[int, bytes]]:
     """Yields each line that is not blank with its number, from 1; the newline is dropped.
 
-    A line longer than 64 MiB comes as its first 64 MiB, so that it is damaged and its number still told. A missing
-    file has no lines. Memory is bounded by the longest line.
+    A line longer than 64 MiB comes as `TOO_LONG`. A missing file has no lines. Memory is bounded: by twice the longest
+    line, for it comes in pieces.
 
     Raises:
         StorageError: The file is there and cannot be read.
     """
     with storage_errors('read', path), suppress(FileNotFoundError), path.open('rb', buffering=0) as file:
-        number, rest = 0, b''
-        while data := file.read(block):
-            first, *others = data.split(b'\n')
-            if len(rest) <= MAX_LINE_BYTES:
-                rest += first
-            for following in others:
-                number += 1
-                if rest.strip():
-                    yield number, rest[: MAX_LINE_BYTES + 1]
-                rest = following
-        if rest.strip():
-            yield number + 1, rest[: MAX_LINE_BYTES + 1]
+        for number, (_, line, _) in enumerate(_split(file, block), 1):
+            if line and not line.isspace():
+                yield number, line
 
 
 def read_whole(path: Path, start: int = 0, block: int = 1 << 20) -> Iterator[tuple[int, bytes]]:
     """Yields each line that has its newline, blank ones too, with the offset of the byte after it.
 
-    Whoever remembers that offset goes on from there. A line longer than 64 MiB comes as its first 64 MiB.
+    Whoever remembers that offset goes on from there. A line longer than 64 MiB comes as `TOO_LONG`.
 
     Args:
         path: The file; a missing one has no lines.
@@ -75,38 +70,69 @@ def read_whole(path: Path, start: int = 0, block: int = 1 << 20) -> Iterator[tup
     """
     with storage_errors('read', path), suppress(FileNotFoundError), path.open('rb', buffering=0) as file:
         file.seek(start)
-        end, length, rest = start, 0, b''
-        while data := file.read(block):
-            first, *others = data.split(b'\n')
-            length += len(first)
-            if len(rest) <= MAX_LINE_BYTES:
-                rest += first
-            for following in others:
-                end += length + 1
-                yield end, rest[: MAX_LINE_BYTES + 1]
-                length, rest = len(following), following
+        end = start
+        for length, line, ended in _split(file, block):
+            end += length + 1
+            if ended:
+                yield end, line
+
+
+def _split(file: FileIO, block: int) -> Iterator[tuple[int, bytes, bool]]:
+    """Yields the length of each line, the line, and whether it has its newline: what is behind the last one has not."""
+    parts: list[bytes] = []
+    length = 0
+    while data := file.read(block):
+        first, *others = data.split(b'\n')
+        length += len(first)
+        _keep(parts, first, length)
+        if others:
+            yield length, _joined(parts, length), True
+            last = others.pop()
+            for line in others:
+                yield len(line), line if len(line) <= MAX_LINE_BYTES else TOO_LONG, True
+            parts, length = [last], len(last)
+    yield length, _joined(parts, length), False
+
+
+def _keep(parts: list[bytes], part: bytes, length: int) -> None:
+    """Adds a part to those of a line that has this length by now; of one that is too long none is kept."""
+    parts.append(part)
+    if length > MAX_LINE_BYTES:
+        parts.clear()
+
+
+def _joined(parts: list[bytes], length: int) -> bytes:
+    return b''.join(parts) if length <= MAX_LINE_BYTES else TOO_LONG
 
 
 def read_back(path: Path, block: int = 1 << 16) -> Iterator[bytes]:
     """Yields each line that is not blank, the last one first; the newline is dropped.
 
-    Only as much is read as is asked for. Of a line longer than 64 MiB the last part is yielded.
+    Only as much is read as is asked for. A line longer than 64 MiB comes as `TOO_LONG`.
 
     Raises:
         StorageError: The file is there and cannot be read.
     """
     with storage_errors('read', path), suppress(FileNotFoundError), path.open('rb', buffering=0) as file:
-        begin, rest = os.fstat(file.fileno()).st_size, b''
-        while begin:
-            size = min(block, begin)
-            begin -= size
-            data = os.pread(file.fileno(), size, begin)
-            *others, last = data.split(b'\n')
-            # Once a line is too long, the parts before its end are not kept.
-            rest = last + rest if len(rest) <= MAX_LINE_BYTES else rest
-            while others:
-                if rest.strip():
-                    yield rest
-                rest = others.pop()
-        if rest.strip():
-            yield rest
+        for line in _split_back(file.fileno(), block):
+            if line and not line.isspace():
+                yield line
+
+
+def _split_back(descriptor: int, block: int) -> Iterator[bytes]:
+    begin = os.fstat(descriptor).st_size
+    parts: list[bytes] = []  # of the line at hand, its end first
+    length = 0
+    while begin:
+        size = min(block, begin)
+        begin -= size
+        *others, last = os.pread(descriptor, size, begin).split(b'\n')
+        length += len(last)
+        _keep(parts, last, length)
+        if others:
+            yield _joined(parts[::-1], length)
+            first, *whole = others
+            for line in reversed(whole):
+                yield line if len(line) <= MAX_LINE_BYTES else TOO_LONG
+            parts, length = [first], len(first)
+    yield _joined(parts[::-1], length)

@@ -138,7 +138,7 @@ class Log:
         The writing is done in a thread: a reader of the log that stalls holds up nothing else.
         """
         own_thread = anyio.CapacityLimiter(1)  # the log goes on where all others are taken
-        with bus.subscribe(since='oldest', name='log') as events:
+        with bus.subscribe(since='oldest', name='log', keeps=True) as events:
             task_status.started()
             try:
                 while True:
@@ -149,6 +149,7 @@ class Log:
                     # Shielded, so that a batch is never written in part or twice.
                     with anyio.CancelScope(shield=True):
                         await anyio.to_thread.run_sync(self._put, data, limiter=own_thread)
+                    events.kept()
             finally:
                 while batch := events.ready():
                     self._put(b''.join(self._lines(batch)))

@@ -156,7 +156,7 @@ def test_a_late_rollover(drill: Callable[..., Process], tmp_path: Path) -> None:
     """A turn that runs on past midnight makes the rollover late, until it is done."""
     clock = FileClock(tmp_path / 'clock', MIDNIGHT - 5 * MINUTE)
     file = tmp_path / 'answer'
-    daemon = drill(desk('main', 'slow', 'faults:waiting', file=f"'{file}'"), clock=clock)
+    daemon = drill(desk('main', 'slow', 'alert_parts:waiting', file=f"'{file}'"), clock=clock)
     daemon.send('the last of the day')
     daemon.wait_for('turn_started')
     clock.sleep_until(MIDNIGHT + MINUTE)
@@ -172,7 +172,7 @@ def test_a_late_rollover(drill: Callable[..., Process], tmp_path: Path) -> None:
 def test_a_degraded_summary(drill: Callable[..., Process], tmp_path: Path) -> None:
     """A full summary that is owed for two hours is told, until it is made; the heartbeat comes again each minute."""
     clock = FileClock(tmp_path / 'clock', MIDNIGHT - 5 * MINUTE)
-    daemon = drill(desk('main', 'model', 'faults:no_reviews'), clock=clock)
+    daemon = drill(desk('main', 'model', 'alert_parts:no_reviews'), clock=clock)
     daemon.send('hello')
     daemon.wait_for('turn_finished')
     clock.sleep_until(MIDNIGHT + SECOND)
@@ -195,7 +195,7 @@ def test_a_degraded_summary(drill: Callable[..., Process], tmp_path: Path) -> No
 def test_a_trigger_that_waits(drill: Callable[..., Process], tmp_path: Path) -> None:
     """A trigger open for over a minute is told at 10:00 IST on a weekday, and not by the heartbeats of 16:00."""
     clock = FileClock(tmp_path / 'clock', MORNING)
-    daemon = drill(desk('main', 'slow', 'faults:waiting', file=f"'{tmp_path / 'never'}'"), clock=clock)
+    daemon = drill(desk('main', 'slow', 'alert_parts:waiting', file=f"'{tmp_path / 'never'}'"), clock=clock)
     daemon.send('hello')
     daemon.wait_for('turn_started')
     check(log_of(daemon), set())
@@ -215,7 +215,7 @@ def test_a_trigger_that_waits(drill: Callable[..., Process], tmp_path: Path) -> 
 
 def test_a_failed_trigger(drill: Callable[..., Process]) -> None:
     """A trigger that no backend could answer is told as failed."""
-    daemon = drill(desk('main', 'model', 'faults:refusing'))
+    daemon = drill(desk('main', 'model', 'alert_parts:refusing'))
     daemon.send('hello')
     daemon.wait_for('trigger_closed', outcome='failed')
     fires = check(log_of(daemon), {'TradingAgentTriggerNotAnswered'})
@@ -235,7 +235,7 @@ def test_a_stale_trigger(drill: Callable[..., Process]) -> None:
 
 def test_a_quarantined_trigger(drill: Callable[..., Process], tmp_path: Path) -> None:
     """A trigger that was cut off by three kills is told as quarantined, and the restarts are."""
-    config = desk('main', 'slow', 'faults:waiting', file=f"'{tmp_path / 'never'}'")
+    config = desk('main', 'slow', 'alert_parts:waiting', file=f"'{tmp_path / 'never'}'")
     daemons = [drill(config)]
     daemons[0].send('poison')
     for attempt in (1, 2, 3):
@@ -266,7 +266,7 @@ def test_a_low_disk(drill: Callable[..., Process]) -> None:
 
 def test_a_write_that_fails(drill: Callable[..., Process]) -> None:
     """An answer that cannot be written is told: no file may grow beyond 100,000 bytes, and the answer is longer."""
-    config = desk('main', 'model', 'faults:verbose')
+    config = desk('main', 'model', 'alert_parts:verbose')
     daemon = drill(config, prefix=['prlimit', '--fsize=100000'])
     daemon.send('hello')
     daemon.wait_for('write_failed')
@@ -288,7 +288,7 @@ def test_a_clock_that_is_set(drill: Callable[..., Process], tmp_path: Path) -> N
 
 def test_a_blocked_loop(drill: Callable[..., Process]) -> None:
     """A component that blocks the event loop is told."""
-    daemon = drill('[[components]]\nname = "rude"\nentry = "faults:blocking"\n')
+    daemon = drill('[[components]]\nname = "rude"\nentry = "alert_parts:blocking"\n')
     daemon.wait_for('loop_blocked')
     check(log_of(daemon), {'TradingAgentLoopBlocked'})
 
@@ -311,7 +311,7 @@ def test_a_rejected_configuration(drill: Callable[..., Process]) -> None:
 
 def test_a_failing_component(drill: Callable[..., Process]) -> None:
     """A component that fails is told by its name."""
-    daemon = drill('[[components]]\nname = "broken"\nentry = "faults:failing"\n')
+    daemon = drill('[[components]]\nname = "broken"\nentry = "alert_parts:failing"\n')
     daemon.wait_for('component_failed')
     fires = check(log_of(daemon), {'TradingAgentComponentFailed'})
     assert fires['TradingAgentComponentFailed'] == [{'host': 'box', 'component': 'broken'}]

@@ -298,11 +298,11 @@ class FullDisk:
         self.refused = 0
         append = files.append
 
-        def refusing(path: Path, data: bytes, *, sync: bool = True) -> None:
+        def refusing(path: Path, data: bytes, **options: Any) -> int:  # noqa: ANN401 - whatever it takes
             if self.full and path.parent.name in folders:
                 self.refused += 1
                 raise StorageError('append to', path, OSError(errno.ENOSPC, 'No space left on device'))
-            append(path, data, sync=sync)
+            return append(path, data, **options)
 
         monkeypatch.setattr(files, 'append', refusing)
 

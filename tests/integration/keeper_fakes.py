@@ -14,14 +14,14 @@ import pytest
 
 from trading_agent import files
 from trading_agent.clock import INDIA, ManualClock
+from trading_agent.disk import Disk
 from trading_agent.errors import StorageError
 from trading_agent.events import Event
-from trading_agent.files import Disk
+from trading_agent.memory.curated import Curator
 from trading_agent.memory.day_notes import DayNotes
 from trading_agent.memory.exchange import Exchange
 from trading_agent.memory.memory_file import MemoryFile
 from trading_agent.memory.review import Limits
-from trading_agent.memory.rollover_steps import Curator
 from trading_agent.memory.session_keeper import SessionKeeper
 from trading_agent.memory.session_state import SessionState, split_session_id
 from trading_agent.memory.session_store import SessionStore

@@ -439,3 +439,13 @@ def test_nothing_is_changed_by_looking(day: Path, monkeypatch: pytest.MonkeyPatc
     for look in looks:
         look()
         assert state() == before
+
+
+def test_a_journal_whose_session_has_lost_its_log(day: Path) -> None:
+    """`show --journal` tells what happened in a session whose log is gone; without it there is nothing to show."""
+    (day / 'sessions' / f'{SESSION}.jsonl').unlink()
+    shown = call('show', 'main', SESSION, '--journal')
+    assert shown.exit_code == 0
+    assert 'turn' in shown.stdout
+    assert call('show', 'main', SESSION).exit_code == 1
+    assert call('show', 'main', '../../etc', '--journal').exit_code == 1

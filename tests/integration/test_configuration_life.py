@@ -680,6 +680,7 @@ async def test_the_log(tmp_path: Path) -> None:
             await tasks.start(log.follow, daemon.bus)
             async with daemon:
                 await answered(daemon, 'main', 'one')
+                await daemon.bus.told()
                 await daemon.configuration.apply(config_for(tmp_path / 'ws', log_level='info'))
                 await answered(daemon, 'main', 'two')
                 await until(lambda: b'"turn_finished"' in path.read_bytes(), 'it is logged')

@@ -1129,6 +1129,31 @@ async def test_a_stop_before_the_start_is_not_forgotten(path: Path) -> None:
     assert gone(path)
 
 
+async def test_requests_wait_until_the_desks_are_known(path: Path) -> None:
+    """A trigger that comes while the daemon starts waits for its desk, and is not refused for good."""
+    known = anyio.Event()
+    async with serving(path, open_from=known) as (_, desk):
+        desk.bus.detach('main')
+        call = await Call.start(path, 'POST', '/v1/desks/main/triggers', {'text': 'x', 'id': 'early'})
+        await until(lambda: known.statistics().tasks_waiting > 0)
+        desk.bus.attach('main', desk.receive)
+        known.set()
+        assert await call.head() == 200
+        assert (await call.json())['status'] == 'accepted'
+        call.close()
+
+
+async def test_requests_do_not_hold_up_a_start_that_fails(path: Path) -> None:
+    """A daemon that stops before its desks are known says so to who waits."""
+    async with serving(path, open_from=anyio.Event()) as (server, _):
+        call = await Call.start(path, 'GET', '/v1/status')
+        await until(lambda: bool(state_of(server).tasks))
+        server.stop()
+        assert await call.head() == 503
+        assert (await call.json())['error'] == 'the daemon is stopping'
+        call.close()
+
+
 async def test_the_beat_is_that_of_the_serving_loop(path: Path) -> None:
     """`beats` is 0 before the server serves, then follows the event loop's clock, and stands still after."""
     async with serving(path) as (server, _):

@@ -14,7 +14,7 @@ from mcp_fakes import need_package, plain, running
 from trading_agent.clock import INDIA, ManualClock
 from trading_agent.conversation.agent import Agent
 from trading_agent.conversation.tools import Tool, named, result_of
-from trading_agent.files import Disk
+from trading_agent.disk import Disk
 from trading_agent.memory.day_notes import DayNotes
 from trading_agent.memory.trigger_queue import TriggerQueue
 from trading_agent.messages import ToolCall, ToolResultMessage

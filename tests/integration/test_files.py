@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trading_agent import files, json_lines
+from trading_agent.disk import Disk
 from trading_agent.errors import StorageError
 
 
@@ -34,6 +35,19 @@ class Fault:
             self.times -= 1
             raise OSError(self._number, os.strerror(self._number))
         return self._real(*args, **options)
+
+
+def writes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes, int]]:
+    """Returns a list that is given the bytes of each write and their place."""
+    written: list[tuple[bytes, int]] = []
+    real = os.pwrite
+
+    def write(fd: int, data: bytes | memoryview, offset: int) -> int:
+        written.append((bytes(data), offset))
+        return real(fd, data, offset)
+
+    monkeypatch.setattr(os, 'pwrite', write)
+    return written
 
 
 def modes_in(folder: Path) -> dict[str, int]:
@@ -175,6 +189,59 @@ def test_an_unsynced_append_syncs_nothing(log: Path, monkeypatch: pytest.MonkeyP
     assert log.read_bytes() == b'first\nsecond\n'
 
 
+def test_what_an_earlier_sync_may_have_lost_is_written_again(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands behind the bytes that are on the disk for certain is written once more with the new line."""
+    files.append(log, b'second\n', sync=False)
+    written = writes(monkeypatch)
+    sync = Fault(monkeypatch, 'fdatasync', errno.EIO)
+    sync.times = 2
+    with pytest.raises(StorageError):
+        files.append(log, b'third\n', synced=len(b'first\n'))
+    assert log.read_bytes() == b'first\nsecond\n'
+    assert files.append(log, b'third\n', synced=len(b'first\n')) == len(b'first\nsecond\nthird\n')
+    both = (b'second\nthird\n', 6)
+    assert written == [both, both, (b'second\n', 6), both]
+    assert log.read_bytes() == b'first\nsecond\nthird\n'
+
+
+def test_a_sync_that_failed_is_told(
+    log: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That bytes were written again after a failed sync stands in the log, with the file and what to look at."""
+    Fault(monkeypatch, 'fdatasync', errno.EIO).times = 1
+    files.append(log, b'second\n')
+    (told,) = caplog.messages
+    assert str(log) in told
+    assert 'look at the kernel log' in told
+
+
+def test_a_line_that_could_not_be_taken_back_is_not_written_twice(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that is unlike all others is there once, also where a failed try of it was left behind; others are not."""
+    with monkeypatch.context() as broken:
+        Fault(broken, 'fdatasync', errno.EIO).times = 2
+        Fault(broken, 'ftruncate', errno.EIO).times = 1
+        with pytest.raises(StorageError):
+            files.append(log, b'second\n', once=True)
+    assert files.append(log, b'second\n', once=True) == len(b'first\nsecond\n')
+    assert files.append(log, b'cond\n', once=True) == len(b'first\nsecond\ncond\n')
+    files.append(log, b'cond\n')
+    assert log.read_bytes() == b'first\nsecond\ncond\ncond\n'
+
+
+def test_what_close_says_changes_nothing(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that is synced is appended, also where close(2) reports an error."""
+    real = os.close
+
+    def close(descriptor: int) -> None:
+        real(descriptor)
+        raise OSError(errno.EIO, 'as told')
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, 'close', close)
+        files.append(log, b'second\n')
+    assert log.read_bytes() == b'first\nsecond\n'
+
+
 def test_threads_that_append_to_one_file_take_turns(log: Path) -> None:
     """Lines that eight threads append at the same time are all there, none over another."""
 
@@ -217,17 +284,10 @@ def test_seal_closes_a_torn_tail_once(log: Path) -> None:
 def test_seal_writes_the_last_line_again_and_syncs_it(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last line, which an earlier process may have failed to sync, is written once more and synced."""
     files.append(log, b'last\n')
-    written: list[bytes] = []
-    real = os.pwrite
-
-    def write(fd: int, data: bytes | memoryview, offset: int) -> int:
-        written.append(bytes(data))
-        return real(fd, data, offset)
-
-    monkeypatch.setattr(os, 'pwrite', write)
+    written = writes(monkeypatch)
     sync = Fault(monkeypatch, 'fdatasync')
     files.seal(log)
-    assert (written, sync.calls) == ([b'last\n'], 1)
+    assert (written, sync.calls) == ([(b'last\n', 6)], 2)
     sync.times = 1
     with pytest.raises(StorageError):
         files.seal(log)
@@ -361,7 +421,7 @@ def test_a_folder_that_is_not_synced_is_told(log: Path, monkeypatch: pytest.Monk
 def test_a_check_before_the_rename_can_still_say_no(log: Path, tmp_path: Path) -> None:
     """What `check` raises leaves the old text and no temporary file, and reaches the caller."""
 
-    def check() -> None:
+    def check(_: bytes | None) -> None:
         raise RuntimeError('not now')
 
     with pytest.raises(RuntimeError, match='not now'):
@@ -474,16 +534,37 @@ def test_lines_of_any_bytes(data: bytes, block: int, tmp_path_factory: pytest.Te
     assert list(json_lines.read(path, block)) == expected
 
 
-def test_a_line_without_end_is_cut_and_the_next_ones_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line longer than the limit comes cut, so that it is damaged; those behind it come whole, with their numbers."""
+@given(data=st.binary(max_size=200).map(lambda data: data.replace(b'\x00', b'\n')), block=st.integers(1, 20))
+@settings(deadline=None, max_examples=150)
+def test_the_same_lines_from_either_end(data: bytes, block: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Read from the end, or whole ones with their offsets, the lines are those of the file, whatever the block is."""
+    path = tmp_path_factory.mktemp('lines') / 'file'
+    path.write_bytes(data)
+    lines = data.split(b'\n')
+    assert list(json_lines.read_back(path, block)) == [line for line in reversed(lines) if line.strip()]
+    whole = list(json_lines.read_whole(path, block=block))
+    assert [line for _, line in whole] == lines[:-1]
+    assert [data[end - len(line) - 1 : end] for end, line in whole] == [line + b'\n' for line in lines[:-1]]
+
+
+@pytest.mark.parametrize('block', [1, 7, 1000, 1 << 20])
+def test_a_line_that_is_too_long_and_those_around_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    """A line beyond the limit comes as what nobody can decode, with its number; those around it come whole."""
     monkeypatch.setattr(json_lines, 'MAX_LINE_BYTES', 10)
     path = tmp_path / 'file'
-    path.write_bytes(b'short\n' + b'x' * 1000 + b'\nafter\n' + b'y' * 10 + b'\n' + b'z' * 50)
-    found = list(json_lines.read(path, 7))
-    assert found == [(1, b'short'), (2, b'x' * 11), (3, b'after'), (4, b'y' * 10), (5, b'z' * 11)]
+    content = b'short\n' + b'{}' + b' ' * 1000 + b'\nafter\n' + b'y' * 10 + b'\n' + b'z' * 11
+    path.write_bytes(content)
+    expected = [b'short', json_lines.TOO_LONG, b'after', b'y' * 10, json_lines.TOO_LONG]
+    assert list(json_lines.read(path, block)) == list(enumerate(expected, 1))
+    assert list(json_lines.read_back(path, block)) == expected[::-1]
+    ends = [at + 1 for at, byte in enumerate(content) if byte == ord('\n')]
+    assert list(json_lines.read_whole(path, block=block)) == list(zip(ends, expected, strict=False))
 
 
-def test_memory_is_bounded_by_the_limit_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize('how', ['read', 'read_back', 'read_whole'])
+def test_memory_is_bounded_by_the_limit_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """A line of 64 MiB, read with a limit of 1 KiB, never takes more than a few blocks of memory."""
     import tracemalloc
 
@@ -495,11 +576,13 @@ def test_memory_is_bounded_by_the_limit_of_a_line(tmp_path: Path, monkeypatch: p
         file.write(b'\nafter\n')
     tracemalloc.start()
     try:
-        found = list(json_lines.read(path, 1 << 16))
+        found = list(getattr(json_lines, how)(path, block=1 << 16))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert found == [(1, b'\0' * 1025), (2, b'after')]
+    assert [line if how == 'read_back' else line[1] for line in found] == (
+        [b'after', json_lines.TOO_LONG] if how == 'read_back' else [json_lines.TOO_LONG, b'after']
+    )
     assert peak < 1 << 20
 
 
@@ -570,7 +653,7 @@ def test_a_long_path_has_a_short_name(tmp_path: Path) -> None:
 
 async def test_file_work_once_begun_is_waited_for(tmp_path: Path) -> None:
     """A caller that is cancelled in the middle of file work goes on only when that work is done."""
-    disk = files.Disk()
+    disk = Disk()
     begun, go_on = threading.Event(), threading.Event()
     done: list[str] = []
 
@@ -595,7 +678,7 @@ async def test_file_work_once_begun_is_waited_for(tmp_path: Path) -> None:
 
 async def test_file_work_is_done_although_its_caller_was_cancelled_before() -> None:
     """What is asked for under a cancellation, to leave the files whole for example, is done, also after a wait."""
-    disk = files.Disk(threads=1)
+    disk = Disk(threads=1)
     begun, go_on = threading.Event(), threading.Event()
     done: list[str] = []
 
@@ -619,7 +702,7 @@ async def test_file_work_is_done_although_its_caller_was_cancelled_before() -> N
 
 async def test_only_so_many_at_once() -> None:
     """No more threads work side by side than the disk was given."""
-    disk = files.Disk(threads=2)
+    disk = Disk(threads=2)
     lock = threading.Lock()
     running = 0
     most = 0

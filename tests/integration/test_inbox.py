@@ -17,6 +17,7 @@ from trading_agent import files
 from trading_agent.clock import ManualClock
 from trading_agent.daemon.sources import inbox as inbox_module
 from trading_agent.daemon.sources.inbox import InboxSource
+from trading_agent.disk import Disk
 from trading_agent.errors import StorageError
 from trading_agent.event_bus import EventBus
 from trading_agent.events import ComponentFailed, Event, TriggerRefused, WriteFailed
@@ -103,7 +104,7 @@ class Box:
             self.bus,
             self.paths if inboxes is None else inboxes,
             ManualClock(NIGHT),
-            files.Disk(),
+            Disk(),
             max_size=max_size,
             rescan_every=rescan_every,
             settle_seconds=settle_seconds,

@@ -210,3 +210,18 @@ def test_each_step_alone(tmp_path: Path, kind: str) -> None:
         for word in story.exchanges:
             assert [hit.who for hit in index.search(word)] == ['user']
     assert rows_of(tmp_path) == rebuilt(tmp_path)
+
+
+@pytest.mark.parametrize('length', [10, 5000, 100_000])
+def test_a_last_line_that_a_power_cut_took_and_another_replaced(tmp_path: Path, length: int) -> None:
+    """A line that was read, lost by a power cut and written anew, as long and with the same end, is read anew."""
+    day = Day(tmp_path)
+    day.say('hello')
+    before = day.journal.read_bytes()
+    for number in (1, 2):
+        day.journal.write_bytes(before)
+        day.append(*day.turn('x' * length, trigger_id=f'{number}', purpose='review', outcome='running')[:2])
+        with SqliteIndex(tmp_path) as index:
+            index.catch_up()
+            assert index.check(patience=0) == []
+    assert rows_of(tmp_path) == rebuilt(tmp_path)

@@ -423,6 +423,35 @@ def test_a_write_that_fails_breaks_nothing(tmp_path: Path, monkeypatch: pytest.M
     assert (verify(path).records, verify(path).broken) == (5, None)
 
 
+def test_what_was_not_synced_is_written_again_with_what_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sync that fails may lose all that was not on the disk: it is written once more until one succeeds."""
+    path = _journal(tmp_path, 2)
+    journal = Journal(path)
+    journal.append(MessageSaid(message=UserMessage('lost')))
+    written: list[bytes] = []
+    real_write, real_sync = os.pwrite, os.fdatasync
+    failing = [True, True, False, False]
+
+    def write(descriptor: int, data: bytes | memoryview, offset: int) -> int:
+        written.append(bytes(data))
+        return real_write(descriptor, data, offset)
+
+    def sync(descriptor: int) -> None:
+        if failing.pop(0):
+            raise OSError(5, 'Input/output error')
+        real_sync(descriptor)
+
+    monkeypatch.setattr(os, 'pwrite', write)
+    monkeypatch.setattr(os, 'fdatasync', sync)
+    with pytest.raises(StorageError):
+        journal.append(MessageSaid(message=UserMessage('refused')), sync=True)
+    for text, is_written_again in (('taken', True), ('the last', False)):
+        written.clear()
+        journal.append(MessageSaid(message=UserMessage(text)), sync=True)
+        assert any(b'lost' in data for data in written) is is_written_again
+    assert (verify(path).records, verify(path).broken) == (5, None)
+
+
 WRITER = """
 import sys
 from pathlib import Path

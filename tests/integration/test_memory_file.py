@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trading_agent import swap
 from trading_agent.errors import InvalidSessionId, StorageError
 from trading_agent.memory.memory_file import MemoryEdited, MemoryFile
 
@@ -63,15 +64,12 @@ def test_the_history_is_there_before_the_new_text(
     memory: MemoryFile, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the new text cannot be put in place, the old one is in its place and in the history."""
-    real = os.replace
 
-    def fail(source: Path, destination: Path) -> None:
-        if Path(destination).name == 'Memory.md':
-            raise OSError(errno.EIO, 'Input/output error')
-        real(source, destination)
+    def fail(source: Path, destination: Path) -> bool:
+        raise OSError(errno.EIO, 'Input/output error')
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, 'replace', fail)
+        patch.setattr(swap, 'exchange', fail)
         with pytest.raises(StorageError):
             replaced(memory, 'Sell high.')
     assert memory.read().text == 'Buy low.\n'
@@ -81,7 +79,7 @@ def test_the_history_is_there_before_the_new_text(
     assert history(folder) == {'2026-10-19-1.md': 'Buy low.\n'}
 
 
-@pytest.mark.parametrize('call', ['pwrite', 'fsync', 'replace', 'open'])
+@pytest.mark.parametrize('call', ['pwrite', 'fsync', 'exchange', 'open'])
 def test_a_full_disk_leaves_the_old_text(memory: MemoryFile, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     """Whichever step finds no space, the old text stays."""
     digest = memory.read().digest
@@ -90,7 +88,7 @@ def test_a_full_disk_leaves_the_old_text(memory: MemoryFile, monkeypatch: pytest
         raise OSError(errno.ENOSPC, 'No space left on device')
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, call, full)
+        patch.setattr(swap if call == 'exchange' else os, call, full)
         with pytest.raises(StorageError):
             memory.replace(SESSION, 'Sell high.', digest)
     assert memory.read().text == 'Buy low.\n'

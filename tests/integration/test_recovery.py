@@ -10,7 +10,7 @@ from keeper_fakes import MONDAY_MORNING
 from trading_agent.clock import ManualClock
 from trading_agent.conversation.journal_folder import JournalFolder
 from trading_agent.conversation.records import AnyRecord, MessageSaid, ToolRequested, TurnBegun, TurnCut, TurnEnded
-from trading_agent.files import Disk
+from trading_agent.disk import Disk
 from trading_agent.memory.session_state import SessionState, split_session_id
 from trading_agent.memory.session_store import Exchange, SessionStore
 from trading_agent.memory.trigger_queue import TriggerQueue

@@ -314,6 +314,7 @@ async def test_the_writes_of_a_rollover(tmp_path: Path, killer: Killer) -> None:
         'replace rollover.json',
         'append .session-ids',
         'create 2026-10-20-1.jsonl',
+        'append 2026-10-19-1.jsonl',  # the ended journal, put on the disk to its last byte
         'create 2026-10-20-1.jsonl',  # its journal
         'replace state.json',
         'replace rollover.json',

@@ -285,12 +285,12 @@ def state_text(routes: str) -> str:
      '{"exchanges_seen": 1e30}', '{"exchanges_seen": NaN}'],
 )  # fmt: skip
 def test_a_bad_route_costs_itself(store: SessionStore, damage: list[Damage], bad: str) -> None:
-    """A route that makes no sense is left out, and the state and its other routes are read."""
+    """A route that makes no sense is left out and told, and the state and its other routes are read."""
     store.directory.mkdir()
     text = state_text(f'{{"bad": {bad}, "claude": {{"exchanges_seen": 3, "runner_state": {{"id": "abc"}}}}}}')
     (store.directory / 'state.json').write_text(text)
     assert store.load_state() == STATE
-    assert damage == []
+    assert [(found.path.name, found.line, 'bad' in found.error) for found in damage] == [('state.json', None, True)]
 
 
 @pytest.mark.parametrize('routes', ['null', '[]', '3', '"x"'])

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from trading_agent import files, json_lines
 from trading_agent.clock import ManualClock
+from trading_agent.disk import Disk
 from trading_agent.errors import DeskUnusable, StorageError
 from trading_agent.events import (
     Event,
@@ -27,7 +28,6 @@ from trading_agent.events import (
     TriggerRefused,
     WriteFailed,
 )
-from trading_agent.files import Disk
 from trading_agent.memory.trigger_queue import Closing, Entry, TriggerQueue
 from trading_agent.trigger import PRIORITIES, Priority, Receipt, Trigger
 
@@ -985,7 +985,7 @@ async def test_a_write_that_breaks_off_is_never_told_as_done(box: Box, monkeypat
         except RuntimeError as error:
             errors.append(error)
 
-    def no_thread(*_args: object) -> None:
+    def no_thread(*_args: object, **_options: object) -> None:
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
@@ -996,6 +996,25 @@ async def test_a_write_that_breaks_off_is_never_told_as_done(box: Box, monkeypat
     assert [receipt.status for receipt in receipts] == ['refused'] * (5 - len(errors))
     assert box.queue.depth == 0
     assert (await box.accept('0')).status == 'accepted'
+
+
+async def test_a_failed_sync_takes_no_trigger_with_it(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not synced yet is written again with the next trigger: a hole in its place would swallow that one."""
+    await box.accept('a')
+    await box.take()
+    unsynced = box.path.read_bytes()[-80:]
+    assert b'"started"' in unsynced
+    written: list[bytes] = []
+    real = os.pwrite
+
+    def write(descriptor: int, data: bytes | memoryview, offset: int) -> int:
+        written.append(bytes(data))
+        return real(descriptor, data, offset)
+
+    monkeypatch.setattr(os, 'pwrite', write)
+    await box.accept('b')
+    await box.accept('c')
+    assert [(data.count(b'"started"'), data.count(b'"accepted"')) for data in written] == [(1, 1), (0, 1)]
 
 
 async def test_a_sender_that_gives_up_leaves_no_doubt(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ import anyio.to_thread
 import pytest
 
 from trading_agent.clock import ManualClock
+from trading_agent.disk import Disk
 from trading_agent.errors import StorageError
-from trading_agent.files import Disk
 from trading_agent.memory import trigger_story
 from trading_agent.memory.damage import Damage
 from trading_agent.memory.exchange import Exchange

@@ -19,9 +19,9 @@ from trading_agent.daemon import supervisor as supervisor_module
 from trading_agent.daemon import vitals as vitals_module
 from trading_agent.daemon.supervisor import Supervisor
 from trading_agent.daemon.vitals import Vitals
+from trading_agent.disk import Disk
 from trading_agent.event_bus import EventBus, Subscription
 from trading_agent.events import DaemonHeartbeat, DiskLow
-from trading_agent.files import Disk
 from trading_agent.systemd import Notifier
 from trading_agent.units import Duration, Size
 

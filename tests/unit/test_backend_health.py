@@ -101,16 +101,32 @@ def test_one_call_tries_it(health: BackendHealth, clock: Clock) -> None:
     clock.now += 2
     assert health.may_be_asked()
     assert health.why_not == 'it is tried with the next call after: dead'
-    health.begin()
+    trial = health.begin()
     assert not health.may_be_asked()
     assert health.why_not == 'it is being tried after: dead'
-    health.end()
+    health.end(trial)
     assert health.may_be_asked()
     assert health.state == 'cooling'
-    health.begin()
-    health.failed(BackendError('still dead'))
+    health.failed(BackendError('still dead'), health.begin())
     assert not health.may_be_asked()
     assert health.failures == 2
+
+
+@pytest.mark.parametrize('how', ['cut off', 'failed'])
+def test_a_call_from_before_is_not_the_one_that_tries_it(health: BackendHealth, clock: Clock, how: str) -> None:
+    """A call that was made before the failure, and ends in the middle of the trial, allows no second trial."""
+    before = health.begin()
+    health.failed(BackendError('dead'), health.begin())
+    clock.now += 2
+    trial = health.begin()
+    if how == 'cut off':
+        health.end(before)
+    else:
+        health.failed(BackendError('dead, too'), before)
+        clock.now += 10
+    assert not health.may_be_asked()
+    health.end(trial)
+    assert health.may_be_asked()
 
 
 def test_an_answer_ends_it(health: BackendHealth, clock: Clock, told: list[Event]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trading_agent import event_bus
 from trading_agent.event_bus import EventBus, Subscription
 from trading_agent.events import (
     DateChanged,
@@ -365,6 +366,49 @@ def test_read_and_skipped_add_up(steps: list[int], capacity: int) -> None:
             got += numbers(found)
     assert got == sorted(set(got))
     assert read + bus.events_skipped == bus.published
+
+
+# -- writing down --------------------------------------------------------------------------------------------------
+
+
+async def test_told_waits_for_who_writes_events_down() -> None:
+    """`told` returns once a subscriber that keeps events has written those that were published, and no later ones."""
+    bus = EventBus()
+    await bus.told()
+    with bus.subscribe(DateChanged, name='log', keeps=True) as events, bus.subscribe():
+        bus.publish(changed(1))
+        bus.publish(output('of no interest to it'))
+        async with anyio.create_task_group() as tasks:
+            told = asyncio.ensure_future(bus.told())
+            assert numbers(await events.batch()) == [1]
+            await asyncio.sleep(0)
+            assert not told.done()
+            bus.publish(changed(2))
+            events.kept()
+            await told
+            tasks.cancel_scope.cancel()
+        assert numbers(there(events)) == [2]
+
+
+async def test_told_waits_for_nobody_who_is_gone() -> None:
+    """A subscriber that ends, with or without having written everything down, is not waited for any longer."""
+    bus = EventBus()
+    with bus.subscribe(name='log', keeps=True):
+        bus.publish(changed(1))
+        told = asyncio.ensure_future(bus.told())
+        await asyncio.sleep(0)
+        assert not told.done()
+    await told
+
+
+async def test_told_waits_no_longer_than_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that stalls holds up nobody for longer than a second."""
+    monkeypatch.setattr(event_bus, 'TOLD_SECONDS', 0.01)
+    bus = EventBus()
+    with bus.subscribe(name='log', keeps=True):
+        bus.publish(changed(1))
+        with anyio.fail_after(5):
+            await bus.told()
 
 
 # -- sending -----------------------------------------------------------------------------------------------------

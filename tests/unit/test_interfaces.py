@@ -164,7 +164,7 @@ def test_the_command_line_has_these_commands() -> None:
     for command in (
         'run', 'init', 'check', 'reload', 'send', 'status', 'events', 'sessions', 'show', 'summaries', 'rollover',
         'pause', 'resume', 'cancel', 'why', 'replay', 'export',
-        'search', 'index', 'memory', 'skills', 'backends',
+        'search', 'index', 'memory', 'skills', 'backends', 'verify', 'repair',
     ):  # fmt: skip
         result = runner.invoke(cli, [command, '--help'])
         assert result.exit_code == 0, (command, result.output)

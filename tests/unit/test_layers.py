@@ -12,7 +12,10 @@ LAYERS = [
     {
         'beside',
         'clock',
+        'disk',
         'files',
+        'swap',
+        'syncs',
         'json_lines',
         'event_bus',
         'config',
@@ -24,7 +27,7 @@ LAYERS = [
     },
     {'memory', 'providers'},
     {'conversation', 'index', 'tools'},
-    {'routing'},
+    {'routing', 'audit'},
     {'daemon'},
     {'cli', 'web', 'testing'},
 ]

@@ -10,7 +10,7 @@ from trading_agent.errors import BackendError, InvalidAnswer, TurnRefused
 from trading_agent.memory.exchange import Exchange
 from trading_agent.messages import AssistantMessage, UserMessage
 from trading_agent.providers.provider import ModelRequest, Stopped
-from trading_agent.routing.provider_runner import ProviderRunner
+from trading_agent.routing.provider_runner import ModelSettings, ProviderRunner
 from trading_agent.routing.turn_runner import TextPiece, Turn, TurnAnswered, TurnEvent, UsageCounted
 from trading_agent.testing import TurnRunnerContract
 from trading_agent.testing.provider import ScriptedProvider, Step
@@ -74,6 +74,16 @@ async def test_what_a_model_is_sent() -> None:
     assert (first.model, first.temperature, first.max_tokens, first.schema) == ('m', None, None, None)
     assert first.metadata == {'desk': 'main', 'session_id': '2026-10-19-1', 'trading_date': '2026-10-19'}
     assert len(second.messages) == 1
+
+
+async def test_exchanges_from_the_ends_of_the_calendar() -> None:
+    """An exchange whose times cannot be said in India is told like one whose times are not known."""
+    odd = Exchange('told', 'answered', 'gpt', '0001-01-01T00:00:00+14:00', started_at='9999-12-31T23:59:59Z')
+    provider = ScriptedProvider('yes')
+    await events_of(ProviderRunner(provider, 'm', ModelSettings()), turn(exchanges=[odd]))
+    first, second, _ = provider.requests[0].messages
+    assert first == UserMessage('[Trading date 2026-10-19]\ntold')
+    assert second == AssistantMessage('answered')
 
 
 async def test_a_turn_is_told_as_it_comes() -> None:

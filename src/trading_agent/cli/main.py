@@ -43,6 +43,8 @@ COMMANDS = {
         "Show a desk's Memory.md, and what each session changed in it.",
     ),
     'skills': ('trading_agent.cli.skills:skills_command', "List a desk's skills, and decide on changes to them."),
+    'verify': ('trading_agent.cli.verify:verify_command', 'Tell whether everything on disk is whole.'),
+    'repair': ('trading_agent.cli.repair:repair_command', 'Mend what there can be no doubt about.'),
     'replay': ('trading_agent.cli.replay:replay_command', 'Run recorded days through a desk, in simulated time.'),
 }
 """Each command with where it is and what it does, in the order of the help."""

@@ -18,7 +18,7 @@ from trading_agent.conversation.journal_folder import JournalFolder, usage_count
 from trading_agent.errors import TradingAgentError
 from trading_agent.memory.daily_summary import split_sections
 from trading_agent.memory.exchange import NO_EXCHANGE, Exchange, decode_line
-from trading_agent.memory.session_state import newest_session, split_session_id
+from trading_agent.memory.session_state import is_session_id, newest_session, split_session_id
 from trading_agent.memory.session_store import Damage, SessionStore
 
 
@@ -78,8 +78,13 @@ def current_session(store: SessionStore) -> str | None:
     return state.session_id if state and state.session_id in known else newest_session(known, store.today())
 
 
-def chosen_session(store: SessionStore, named: str | None) -> str:
+def chosen_session(store: SessionStore, named: str | None, *, journaled: bool = False) -> str:
     """Returns the session that was named, else the current one.
+
+    Args:
+        store: The desk's sessions.
+        named: The session that was named.
+        journaled: Whether it is enough that it has a journal: its log may be lost.
 
     Raises:
         TradingAgentError: There is no such session.
@@ -88,7 +93,8 @@ def chosen_session(store: SessionStore, named: str | None) -> str:
     session_id = named or current_session(store)
     if session_id is None:
         raise TradingAgentError(f'{desk} has had no session yet')
-    if session_id not in known:
+    has_journal = journaled and is_session_id(session_id) and journals_of(store).path(session_id).exists()
+    if session_id not in known and not has_journal:
         hint = f'there is {", ".join(known[:10])}' if known else 'it has had none yet'
         raise TradingAgentError(f'{desk} has no session {session_id!r}', hint)
     return session_id

@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import MAXYEAR, datetime, timedelta, timezone
 
 import click
 
@@ -49,12 +49,12 @@ def print_json(value: object) -> None:
 
 
 def parse_instant(text: str | None) -> datetime | None:
-    """Reads a stored instant; None where it is none, or has no zone."""
+    """Reads a stored instant; None where it is none, has no zone, or cannot be told in every other zone."""
     try:
         instant = datetime.fromisoformat(text or '')
     except ValueError:
         return None
-    return None if instant.utcoffset() is None else instant
+    return None if instant.utcoffset() is None or not 1 < instant.year < MAXYEAR else instant
 
 
 def india_time(text: str | None, now: datetime | None = None) -> str:

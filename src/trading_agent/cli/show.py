@@ -28,7 +28,7 @@ def show_command(options: Options, *, desk: str, session: str | None, journal: b
     file is read, however long it is, and the session's tokens are not added up.
     """
     store = open_store(options, desk)
-    session_id = chosen_session(store, session)
+    session_id = chosen_session(store, session, journaled=journal)
     if journal:
         _show_journal(store, session_id, last, options)
     else:

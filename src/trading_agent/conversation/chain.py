@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from trading_agent import json_lines
-from trading_agent.conversation.records import NO_RECORD, SessionHeader, decode_record, digest_of
+from trading_agent.conversation.records import NO_RECORD, AnyLine, SessionHeader, decode_record, digest_of
 
 
 class Break(msgspec.Struct, frozen=True):
@@ -43,11 +43,77 @@ class Verification(msgspec.Struct, frozen=True):
     header: SessionHeader | None
 
 
-class _Line(msgspec.Struct, frozen=True):
+class ChainLine(msgspec.Struct, frozen=True):
+    """What a line of a journal says of its place in the chain.
+
+    Attributes:
+        line: The line's number in the file, from 1.
+        number: The record's number; 0 for the header, and for a record of a version without numbers.
+        previous: The digest of the line before, as the record has it.
+        digest: The digest of this line.
+    """
+
     line: int
     number: int
     previous: str
     digest: str
+
+
+class Chain:
+    """Follows a journal line by line; of what was read it keeps two lines, however long the journal is.
+
+    Attributes:
+        last: The line that was read last, or None.
+    """
+
+    def __init__(self) -> None:
+        self.last: ChainLine | None = None
+        self._broken: Break | None = None
+        self._unfit: tuple[ChainLine | None, ChainLine] | None = None
+        self._gap: tuple[int, ChainLine] | None = None
+
+    def take(self, here: ChainLine) -> None:
+        """Takes the next line that can be read."""
+        before, self.last = self.last, here
+        if self._broken is not None:
+            return
+        if self._unfit is not None:
+            self._broken = _altered(*self._unfit, here)
+        elif self._gap is not None:
+            expected, late = self._gap
+            if here.number == expected:
+                self._broken = Break('reordered', late.number, late.line)
+        else:
+            self._compare(before, here)
+
+    def _compare(self, before: ChainLine | None, here: ChainLine) -> None:
+        expected = before.number + 1 if before is not None else 1
+        if not here.number:
+            if before is not None and before.number:
+                self._broken = Break('altered', expected, here.line)
+        elif here.number < expected:
+            self._broken = Break('reordered', here.number, here.line)
+        elif here.number > expected:
+            self._gap = expected, here  # missing, unless it follows later
+        elif here.previous != (before.digest if before is not None else ''):
+            self._unfit = before, here  # which of the two was altered, the next line says
+
+    def end(self, last_digest: str | None = None) -> Break | None:
+        """Returns the first break, all lines taken.
+
+        Args:
+            last_digest: The digest of the last record, where it is known from elsewhere.
+        """
+        if self._broken is not None:
+            return self._broken
+        if self._unfit is not None:
+            return _altered(*self._unfit, None)
+        if self._gap is not None:
+            expected, late = self._gap
+            return Break('missing', expected, late.line)
+        if last_digest is not None and self.last is not None and self.last.digest != last_digest:
+            return Break('altered', self.last.number, self.last.line)
+        return None
 
 
 def verify(path: Path, last_digest: str | None = None) -> Verification:
@@ -60,7 +126,8 @@ def verify(path: Path, last_digest: str | None = None) -> Verification:
     Raises:
         StorageError: The file cannot be read.
     """
-    found: list[_Line] = []
+    chain = Chain()
+    lines, unnumbered, first_number = 0, 0, 0
     unreadable: list[int] = []
     header: SessionHeader | None = None
     for at, line in json_lines.read(path):
@@ -69,45 +136,37 @@ def verify(path: Path, last_digest: str | None = None) -> Verification:
         except NO_RECORD:
             unreadable.append(at)
             continue
-        if isinstance(record, SessionHeader):
-            header = header or record
-            found.append(_Line(at, 0, '', digest_of(line)))
-        else:
-            found.append(_Line(at, record.number, record.previous, digest_of(line)))
+        here = chain_line(at, record, line)
+        header = header or (record if isinstance(record, SessionHeader) else None)
+        first_number = here.number if not lines else first_number
+        lines += 1
+        unnumbered += not here.number
+        chain.take(here)
     return Verification(
-        records=len(found) - (header is not None),
-        unnumbered=sum(not line.number and not (at == 0 and header) for at, line in enumerate(found)),
+        records=lines - (header is not None),
+        unnumbered=unnumbered - (header is not None and not first_number),
         unreadable=unreadable,
-        broken=_first_break(found, last_digest),
-        digest=found[-1].digest if found else '',
+        broken=chain.end(last_digest),
+        digest=chain.last.digest if chain.last is not None else '',
         header=header,
     )
 
 
-def _first_break(found: list[_Line], last_digest: str | None) -> Break | None:
-    before: _Line | None = None
-    for at, line in enumerate(found):
-        expected = before.number + 1 if before is not None else 1
-        if not line.number:
-            if before is not None and before.number:
-                return Break('altered', expected, line.line)
-        elif line.number != expected:
-            elsewhere = any(other.number == expected for other in found[at + 1 :])
-            if line.number < expected or elsewhere:
-                return Break('reordered', line.number, line.line)
-            return Break('missing', expected, line.line)
-        elif line.previous != (before.digest if before is not None else ''):
-            return _altered(found, at)
-        before = line
-    if last_digest is not None and before is not None and before.digest != last_digest:
-        return Break('altered', before.number, before.line)
-    return None
+def chain_line(at: int, record: AnyLine, line: bytes) -> ChainLine:
+    """Returns what a line says of its place.
+
+    Args:
+        at: The line's number in the file, from 1.
+        record: What was read in it.
+        line: The line itself, without its newline.
+    """
+    if isinstance(record, SessionHeader):
+        return ChainLine(at, 0, '', digest_of(line))
+    return ChainLine(at, record.number, record.previous, digest_of(line))
 
 
-def _altered(found: list[_Line], at: int) -> Break:
+def _altered(before: ChainLine | None, here: ChainLine, after: ChainLine | None) -> Break:
     """Says which of two records was altered: the one whose digest does not fit what follows."""
-    here = found[at]
-    after = found[at + 1] if at + 1 < len(found) else None
-    if at and (after is None or after.previous == here.digest):
-        here = found[at - 1]
+    if before is not None and (after is None or after.previous == here.digest):
+        here = before
     return Break('altered', here.number, here.line)

@@ -80,6 +80,7 @@ class Journal:
         self._now = now or _utc_now
         self._writing = threading.Lock()
         self._size = -1
+        self._synced: int | None = None
         self._number = 0
         self._digest = ''
         self.header = _header_of(path)
@@ -113,6 +114,8 @@ class Journal:
                 nonlocal number, digest
                 if size != self._size:  # begun by an earlier process, or written to by another
                     self._number, self._digest = _end_of(self.path)
+                if self._synced is None:
+                    self._synced = size
                 number, digest = self._number, self._digest
                 timestamp = utc_text(self._now())
                 written = []
@@ -124,8 +127,10 @@ class Journal:
                     written.append(line)
                 return b''.join(written)
 
-            self._size = files.append(self.path, lines, sync=sync)
+            self._size = files.append(self.path, lines, sync=sync, synced=self._synced)
             self._number, self._digest = number, digest
+            if sync:
+                self._synced = self._size
 
     def close(self) -> str:
         """Puts all of it on the disk and returns the digest of its last line; appending reopens it.
@@ -134,8 +139,8 @@ class Journal:
             StorageError: It could not be synced.
         """
         with self._writing:
-            files.seal(self.path)
-            self._size = -1
+            files.append(self.path, b'', synced=self._synced)
+            self._size, self._synced = -1, None
             return _end_of(self.path)[1]
 
 
@@ -251,11 +256,11 @@ class SessionManager:
             try:
                 header = _header_of(path)
                 created = datetime.fromisoformat(header.created_at) if header else None
-            except (TradingAgentError, ValueError):
+                if header is not None and created is not None:
+                    created = created if created.tzinfo else created.replace(tzinfo=INDIA)
+                    found.append((created, {'session_id': header.session_id, 'created_at': utc_text(created)}, path))
+            except (TradingAgentError, ValueError, OverflowError):
                 continue
-            if header is not None and created is not None:
-                created = created if created.tzinfo else created.replace(tzinfo=INDIA)
-                found.append((created, {'session_id': header.session_id, 'created_at': utc_text(created)}, path))
         found.sort(key=lambda session: (session[0], session[2].name), reverse=True)
         return [session | {'path': str(path)} for _, session, path in found]
 

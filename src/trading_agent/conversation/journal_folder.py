@@ -9,6 +9,7 @@ import msgspec
 
 from trading_agent import files, json_lines
 from trading_agent.clock import utc_text
+from trading_agent.conversation.holes import hole_in
 from trading_agent.conversation.journal import Journal
 from trading_agent.conversation.records import (
     NO_RECORD,
@@ -23,12 +24,20 @@ from trading_agent.conversation.records import (
     TurnEnded,
     decode_record,
 )
+from trading_agent.memory.damage import Damage, keep_aside
 from trading_agent.memory.exchange import Exchange
 from trading_agent.memory.session_state import split_session_id
 from trading_agent.messages import AssistantMessage, Usage, UserMessage
 
 _USAGE_KEY = b'"usage":{'
 _BEGUN_KEY = b'"turn_started"'
+
+
+class _AnyRecord(msgspec.Struct, frozen=True):
+    type: str
+
+
+_ANY_RECORD = msgspec.json.Decoder(_AnyRecord)
 
 
 class JournaledTurn(msgspec.Struct, frozen=True):
@@ -88,6 +97,15 @@ class JournaledTurn(msgspec.Struct, frozen=True):
         )
 
 
+def _is_whole(line: bytes) -> bool:
+    """Whether a line is some record, as far as can be told without reading all of it."""
+    try:
+        _ANY_RECORD.decode(line.decode())
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def _turn_of(lines: list[AnyLine]) -> JournaledTurn:
     """Returns the turn that these lines of a journal are; the first one begins it."""
     begun, *following = (line for line in lines if not isinstance(line, SessionHeader))
@@ -128,12 +146,22 @@ class JournalFolder:
         directory: The desk's `journal` folder, made when the first file is.
         desk: The desk's name.
         now: What time it is.
+        on_damage: Is told of each damaged line once, from the thread that read it; None for nobody.
     """
 
-    def __init__(self, directory: Path, desk: str, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        desk: str,
+        now: Callable[[], datetime],
+        *,
+        on_damage: Callable[[Damage], None] | None = None,
+    ) -> None:
         self.directory = directory
         self._desk = desk
         self._now = now
+        self._on_damage = on_damage
+        self._told: set[tuple[Path, int]] = set()
 
     def path(self, session_id: str) -> Path:
         """Returns the file of a session's journal.
@@ -156,7 +184,10 @@ class JournalFolder:
             DeskUnusable: A newer version of the program wrote it.
         """
         path = self.path(session_id)
-        if path.exists():
+        with files.storage_errors('look at', path):
+            is_there = path.exists()
+        if is_there:
+            self.mend(session_id)
             files.seal(path)
             return Journal(path, self._now)
         header = SessionHeader(
@@ -167,6 +198,25 @@ class JournalFolder:
             previous_digest=previous.close() if previous else '',
         )
         return Journal.begin(path, header, self._now)
+
+    def mend(self, session_id: str) -> None:
+        """Takes out what hangs in the air behind a power cut's hole; call it before a start reads the journal.
+
+        The journal as it was is kept beside it, and that is told: a turn's end whose answer is gone must not count.
+
+        Raises:
+            StorageError: It cannot be read or written.
+        """
+        path = self.path(session_id)
+        found = hole_in(path)
+        if found is None:
+            return
+        number, begin = found
+        aside = keep_aside(path)
+        if self._on_damage is not None:  # first, for after a crash behind the next line nobody would tell it
+            what = f'records from before a power cut are missing; those behind them are in {aside.name}'
+            self._on_damage(Damage(path, number, what))
+        files.replace(path, (files.read(path) or b'')[:begin])
 
     def last_turn(self, session_id: str) -> JournaledTurn | None:
         """Returns the last turn of a session, read from the end of its journal; None where there is none.
@@ -212,19 +262,29 @@ class JournalFolder:
         return sum(self.usage_by_backend(session_id).values(), Usage())
 
     def usage_by_backend(self, session_id: str) -> dict[str, Usage]:
-        """Returns the tokens that each backend used in a session.
+        """Returns the tokens that each backend used in a session. A damaged line is skipped and told.
 
         Raises:
             StorageError: The journal cannot be read.
         """
         used: dict[str, Usage] = {}
-        for _, line in json_lines.read(self.path(session_id)):
-            if _USAGE_KEY in line:
-                with suppress(*NO_RECORD):
-                    record = decode_record(line)
-                    backend = record.backend if isinstance(record, TurnEnded | TurnCut | CallFailed) else ''
-                    used[backend] = used.get(backend, Usage()) + usage_of(record)
+        path = self.path(session_id)
+        for number, line in json_lines.read(path):
+            try:
+                if _USAGE_KEY not in line and _is_whole(line):
+                    continue
+                record = decode_record(line)
+            except NO_RECORD as error:
+                self._damaged(path, number, error)
+                continue
+            backend = record.backend if isinstance(record, TurnEnded | TurnCut | CallFailed) else ''
+            used[backend] = used.get(backend, Usage()) + usage_of(record)
         return used
+
+    def _damaged(self, path: Path, number: int, error: Exception) -> None:
+        if self._on_damage is not None and (path, number) not in self._told:
+            self._told.add((path, number))
+            self._on_damage(Damage(path, number, f'{type(error).__name__}: {error}'[:500]))
 
 
 def usage_of(record: AnyLine) -> Usage:

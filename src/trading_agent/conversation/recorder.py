@@ -23,8 +23,8 @@ from trading_agent.conversation.records import (
     ToolRequested,
     TurnBegun,
 )
+from trading_agent.disk import Disk
 from trading_agent.errors import StorageError
-from trading_agent.files import Disk
 from trading_agent.messages import AssistantMessage, ToolCall, ToolResultMessage, Usage, UserMessage
 from trading_agent.turn_events import (
     DigestMade,

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -16,6 +16,9 @@ from trading_agent.messages import Message, Usage, message_from
 
 FORMAT_VERSION = '2.0'
 """Version 1 had no numbers and no digests."""
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+"""A count that whoever writes the next one can add to: a larger one is damage."""
 
 Purpose = Literal['turn', 'review']
 Cause = Literal['crash', 'stop', 'restart', 'pause', 'cancelled', 'no_backend', 'dropped', 'unknown']
@@ -53,7 +56,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
         turn_id: The turn that it belongs to; empty for a message that was saved alone.
     """
 
-    number: int = 0
+    number: Number = 0
     previous: str = ''
     timestamp: str = ''
     turn_id: str = ''
@@ -74,7 +77,7 @@ class TurnBegun(Record, frozen=True, kw_only=True, tag='turn_started'):
 
     purpose: Purpose
     trigger_id: str = ''
-    attempt: int = 1
+    attempt: Number = 1
     instructions: str = ''
     memory: str = ''
     tools: str = ''
@@ -124,7 +127,7 @@ class Digested(Record, frozen=True, kw_only=True, tag='digest'):
     """
 
     text: str
-    exchanges: int
+    exchanges: Number
     by_model: bool = True
 
 
@@ -192,6 +195,12 @@ def digest_of(line: bytes) -> str:
     return blake2b(line, digest_size=_DIGEST_BYTES).hexdigest()
 
 
+class _Place(msgspec.Struct, frozen=True):
+    number: Number = 0
+    previous: str = ''
+    turn_id: str = ''
+
+
 def decode_record(line: bytes) -> AnyLine:
     """Reads one line of a journal, also as other programs write it.
 
@@ -205,9 +214,9 @@ def decode_record(line: bytes) -> AnyLine:
         if data.get('type') != 'message':
             other: AnyLine = msgspec.convert(data, AnyLine, strict=False)
             return other
-        numbers = {name: data[name] for name in ('number', 'previous', 'turn_id') if name in data}
+        place = msgspec.convert(data, _Place, strict=False)
         timestamp = str(data.get('timestamp', ''))
-        return MessageSaid(**numbers, timestamp=timestamp, message=message_from(data['message']))
+        return MessageSaid(**msgspec.structs.asdict(place), timestamp=timestamp, message=message_from(data['message']))
     return record
 
 

@@ -19,8 +19,8 @@ from trading_agent.conversation.records import (
     TurnEnded,
 )
 from trading_agent.conversation.session_turn import SessionTurn
+from trading_agent.disk import Disk
 from trading_agent.errors import StorageError
-from trading_agent.files import Disk
 from trading_agent.turn_events import TextPiece, ToolCalled, ToolReturned, TurnAnswered, TurnEvent
 
 _LONGEST_ERROR = 2000  # characters

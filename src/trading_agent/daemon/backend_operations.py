@@ -13,10 +13,10 @@ from trading_agent.daemon.backends import limits_of, make_runner
 from trading_agent.daemon.desk import Desk
 from trading_agent.daemon.disabled_backends import Disabled, DisabledFile
 from trading_agent.daemon.status import BACKEND_STATES
+from trading_agent.disk import Disk
 from trading_agent.errors import DeskUnusable, StorageError, TradingAgentError
 from trading_agent.event_bus import EventBus
 from trading_agent.events import BackendDisabled, BackendEnabled, BackendTested, StoreDamaged, WriteFailed
-from trading_agent.files import Disk
 from trading_agent.memory.exchange import Exchange
 from trading_agent.messages import Usage
 from trading_agent.routing.backend_health import BackendHealth

@@ -63,17 +63,17 @@ class BackendTrials:
                 runner = await self._runner(name, backend)
             except ConfigurationError as error:
                 return call.failed(error)
-            health.begin()
+            begun = health.begin()
             try:
                 reply = await call.of(runner, self._turn(backend))
             except TurnRefused as error:
-                health.end()
+                health.end(begun)
                 return call.failed(error)
             except Exception as error:  # noqa: BLE001 - a plug-in may raise anything: it is that backend's failure
-                health.failed(error)
+                health.failed(error, begun)
                 return call.failed(error)
             except BaseException:
-                health.end()
+                health.end(begun)
                 raise
             health.answered()
             return call.answered(reply)

@@ -15,10 +15,10 @@ from trading_agent.daemon.plan import DeskPlan, Difference, Plan, difference, im
 from trading_agent.daemon.status import DeskStatus
 from trading_agent.daemon.supervisor import Supervisor
 from trading_agent.daemon.unconfigured import find_unconfigured
+from trading_agent.disk import Disk
 from trading_agent.errors import ConfigurationError, Problem, StorageError
 from trading_agent.event_bus import EventBus
 from trading_agent.events import ConfigRejected, ConfigReloaded, WriteFailed
-from trading_agent.files import Disk
 from trading_agent.routing.backend import Backend
 from trading_agent.systemd import Notifier
 
@@ -76,6 +76,7 @@ class Configuration:
         self._notifier = notifier
         self._asked = anyio.Event()
         self._gone = anyio.Event()
+        self.in_force = anyio.Event()
         self._begun = anyio.Event()
         self._applying = anyio.Lock()
         self._looking = anyio.Lock()
@@ -90,6 +91,7 @@ class Configuration:
         """Puts the first plan in force; returns once every desk is ready or parked."""
         self._content = await self._disk.run(_content, self.config.file)
         self._put_in_force(self.plan, None)
+        self.in_force.set()
         await self._supervisor.ready()
         await self.find_unconfigured()
         self._begun.set()

@@ -33,10 +33,10 @@ from trading_agent.daemon.sources.control import ControlServer
 from trading_agent.daemon.sources.inbox import InboxSource
 from trading_agent.daemon.supervisor import Supervisor
 from trading_agent.daemon.vitals import Vitals
+from trading_agent.disk import Disk
 from trading_agent.errors import WorkspaceLocked
 from trading_agent.event_bus import EventBus
 from trading_agent.events import DaemonReady, DaemonStopping
-from trading_agent.files import Disk
 from trading_agent.routing.backend import Backend
 from trading_agent.routing.backend_health import BackendHealth
 from trading_agent.systemd import Notifier
@@ -204,6 +204,7 @@ class Daemon:
                 max_body_bytes=6 * size + (64 << 10),
                 run_id=self.run_id,
                 backends=self.backends,
+                open_from=self._configuration.in_force,
             )
 
     def _inboxes(self) -> dict[str, Path]:
@@ -225,7 +226,7 @@ class Daemon:
             self.bus,
             self.clock,
             slots=self._slots,
-            disk=self._disk,
+            disk=self._disk.share(),
             max_trigger_size=self.config.max_trigger_size,
             on_change=self._desk_changed,
         )

@@ -16,10 +16,10 @@ from trading_agent.daemon.desk_status import LastAnswer, status_of
 from trading_agent.daemon.hold import Hold, HoldFile
 from trading_agent.daemon.status import DeskState, DeskStatus, RolloverResult, TriggerResult, TurnStatus
 from trading_agent.daemon.turns import Cut
+from trading_agent.disk import Disk
 from trading_agent.errors import DeskUnusable
 from trading_agent.event_bus import EventBus
 from trading_agent.events import DeskPaused, DeskResumed, DeskStarted, Event, StoreDamaged, TurnFinished, WriteFailed
-from trading_agent.files import Disk
 from trading_agent.memory.session_store import Damage
 from trading_agent.memory.skill_store import SkillStore
 from trading_agent.memory.trigger_queue import TriggerQueue
@@ -77,7 +77,7 @@ class Desk:
         self._stopping = False
         self.retiring = False
         self._following: tuple[config.Desk, Sequence[Backend]] | None = None
-        self._hold_file = HoldFile(folder)
+        self._hold_file = HoldFile(folder, self._tell_damage)
         self.hold: Hold | None = None
         self.state: DeskState = 'starting'
         self.trouble = ''
@@ -99,6 +99,7 @@ class Desk:
             disk=self._disk,
             on_damage=self._tell_damage,
             send=self._bus.send,
+            told=self._bus.told,
         )
         loop = DeskLoop(
             desk=self.name,

@@ -8,9 +8,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 import anyio
 
+from trading_agent.beside import beside
 from trading_agent.daemon.desk_parts import DeskParts
 from trading_agent.daemon.status import RolloverResult
 from trading_agent.errors import DeskUnusable, NoBackend, StorageError
@@ -198,11 +200,10 @@ class DeskLoop:
         self.idle = False
         if until_backfill.cancelled_caught:
             self._backfill_at = anyio.current_time() + BACKFILL_SECONDS
-            async with anyio.create_task_group() as both:
-                both.start_soon(self._give_way, both.cancel_scope)
-                if await self._parts.keeper.backfill():
-                    self._backfill_at = 0.0
-                both.cancel_scope.cancel()
+            with anyio.CancelScope() as scope:
+                async with beside(partial(self._give_way, scope)):
+                    if await self._parts.keeper.backfill():
+                        self._backfill_at = 0.0
 
     async def _give_way(self, scope: anyio.CancelScope) -> None:
         while True:

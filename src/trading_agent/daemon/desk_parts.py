@@ -15,8 +15,8 @@ from trading_agent.daemon.recovery import Recovery
 from trading_agent.daemon.turn_news import TurnNews
 from trading_agent.daemon.turns import Turns
 from trading_agent.daemon.unknown_outcomes import UnknownOutcomes
+from trading_agent.disk import Disk
 from trading_agent.events import ToolServerDown, ToolServerUp
-from trading_agent.files import Disk
 from trading_agent.memory.day_notes import DayNotes
 from trading_agent.memory.memory_file import MemoryFile
 from trading_agent.memory.review import Limits
@@ -56,6 +56,7 @@ def build_parts(
     disk: Disk,
     on_damage: Callable[[Damage], None],
     send: Callable[[Trigger], Awaitable[Receipt]],
+    told: Callable[[], Awaitable[None]],
 ) -> DeskParts:
     """Builds a desk's store, tools, router, keeper and turns; nothing on the disk is touched.
 
@@ -63,29 +64,26 @@ def build_parts(
         ConfigurationError: An MCP server cannot be had.
     """
     name = settings.name
-    memory = MemoryFile(folder, clock.now)
-    journals = JournalFolder(folder / 'journal', name, clock.now)
+    memory = MemoryFile(folder, clock.now, on_damage=on_damage)
+    journals = JournalFolder(folder / 'journal', name, clock.now, on_damage=on_damage)
     store = SessionStore(folder / 'sessions', lambda: clock.trusted_date(settings.rollover_at), on_damage=on_damage)
     servers = McpServers(name, settings.mcp_servers, allow=settings.allow, on_news=partial(_tell, publisher, name))
     tools = _tools(settings, folder, servers, queue, clock=clock, disk=disk, send=send)
-    router = ModelRouter(
-        name,
-        store,
-        backends,
-        publisher.publish,
-        clock,
-        memory=memory,
-        journals=journals,
-        tools=tools,
-        turn_seconds=settings.turn_timeout,
-        review_seconds=settings.summary_timeout,
-        slots=slots,
-        disk=disk,
+    router = _router(
+        settings, store, backends, memory, journals, tools=tools, bus=publisher, clock=clock, slots=slots, disk=disk
     )
-    limits = _limits(settings, backends)
-    curator = SkillCurator(name, folder, router, store, mode=settings.skills, limits=limits, disk=disk, now=clock.now)
     keeper = _keeper(
-        router, store, curator, memory, folder, publisher=publisher, queue=queue, limits=limits, clock=clock, disk=disk
+        settings,
+        router,
+        store,
+        memory,
+        _limits(settings, backends),
+        publisher=publisher,
+        queue=queue,
+        clock=clock,
+        disk=disk,
+        told=told,
+        on_damage=on_damage,
     )
     news = TurnNews(name, router, publisher.publish)
     unknown = UnknownOutcomes(name, queue, clock, lambda: router.session_id)
@@ -105,32 +103,75 @@ def build_parts(
     return DeskParts(store, router, keeper, turns, recovery, servers)
 
 
+def _router(
+    settings: config.Desk,
+    store: SessionStore,
+    backends: Sequence[Backend],
+    memory: MemoryFile,
+    journals: JournalFolder,
+    *,
+    tools: DeskTools,
+    bus: Publisher,
+    clock: Clock,
+    slots: anyio.CapacityLimiter,
+    disk: Disk,
+) -> ModelRouter:
+    return ModelRouter(
+        settings.name,
+        store,
+        backends,
+        bus.publish,
+        clock,
+        memory=memory,
+        journals=journals,
+        tools=tools,
+        turn_seconds=settings.turn_timeout,
+        review_seconds=settings.summary_timeout,
+        slots=slots,
+        disk=disk,
+    )
+
+
 def _keeper(
+    settings: config.Desk,
     router: ModelRouter,
     store: SessionStore,
-    curator: SkillCurator,
     memory: MemoryFile,
-    folder: Path,
+    limits: Limits,
     *,
     publisher: Publisher,
     queue: TriggerQueue,
-    limits: Limits,
     clock: Clock,
     disk: Disk,
+    told: Callable[[], Awaitable[None]],
+    on_damage: Callable[[Damage], None],
 ) -> SessionKeeper:
+    folder = store.directory.parent
+    curator = SkillCurator(
+        settings.name,
+        folder,
+        router,
+        store,
+        mode=settings.skills,
+        limits=limits,
+        disk=disk,
+        now=clock.now,
+        on_damage=on_damage,
+    )
     return SessionKeeper(
-        folder.name,
+        settings.name,
         router,
         store,
         publisher,
         curator,
         memory=memory,
-        notes=DayNotes(folder),
+        notes=DayNotes(folder, on_damage=on_damage),
         clock=clock,
         limits=limits,
         disk=disk,
         archive=queue.archive,
         ended_digest=lambda: router.ended_digest,
+        told=told,
     )
 
 

@@ -1,15 +1,17 @@
 """Backends that a person has taken out of use: remembered in the workspace, so that a restart brings none back."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from trading_agent import files
+from trading_agent.clock import INDIA
 from trading_agent.daemon.hold import by_hand
 from trading_agent.errors import DeskUnusable, TradingAgentError
+from trading_agent.memory.damage import set_aside
 from trading_agent.trigger import storable
 
 FORMAT_VERSION = 1
@@ -73,12 +75,14 @@ class DisabledFile:
             if version > FORMAT_VERSION:
                 what = f'{self.path} has format {version}, and this program knows up to {FORMAT_VERSION}'
                 raise DeskUnusable(what, 'install the newer version of trading-agent again; nothing was changed')
-            return msgspec.json.decode(data, type=_Content).backends
-        except (ValueError, RecursionError) as error:
-            aside = self.path.with_name(f'{self.path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}')
-            files.move(self.path, aside)
+            backends = msgspec.json.decode(data, type=_Content).backends
+            for disabled in backends.values():
+                disabled.at.astimezone(INDIA)
+        except (ValueError, OverflowError, RecursionError) as error:
+            aside = set_aside(self.path)
             hint = f'it was moved to {aside.name}: look which backends it names, and disable them again'
             raise DisabledFileDamaged(f'{self.path.name} cannot be understood: {error}', hint) from error
+        return backends
 
     def write(self, disabled: Mapping[str, Disabled]) -> None:
         """Replaces the file, durably.

@@ -1,5 +1,6 @@
 """A desk that a person holds: remembered in its folder, so that a restart does not let it go."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import msgspec
 from trading_agent import files
 from trading_agent.clock import INDIA
 from trading_agent.errors import DeskUnusable, StorageError
+from trading_agent.memory.damage import Damage, DamageReport, set_aside
 from trading_agent.trigger import storable
 
 FORMAT_VERSION = 1
@@ -49,10 +51,12 @@ class HoldFile:
 
     Args:
         folder: The desk's folder.
+        on_damage: Is told, once, of a file that cannot be understood; None logs it.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, on_damage: Callable[[Damage], None] | None = None) -> None:
         self._path = folder / 'paused.json'
+        self._damage = DamageReport(on_damage)
 
     def read(self) -> Hold | None:
         """Returns the hold, or None. A file that cannot be understood holds: letting go is for a person to say.
@@ -62,17 +66,26 @@ class HoldFile:
             DeskUnusable: A newer version of the program wrote it.
         """
         data = files.read(self._path)
-        if data is None:
-            return None
+        return (
+            None
+            if data is None
+            else self._hold_in(data) or Hold(self._saved_at(), 'somebody', 'paused.json is damaged')
+        )
+
+    def _hold_in(self, data: bytes) -> Hold | None:
+        """Returns the hold that the file says, or None where it cannot be understood, which is told."""
         try:
             version = msgspec.json.decode(data, type=_Version).version
             if version > FORMAT_VERSION:
                 what = f'{self._path} has format {version}, and this program knows up to {FORMAT_VERSION}'
                 raise DeskUnusable(what, 'install the newer version of trading-agent again; nothing was changed')
             hold = msgspec.json.decode(data, type=Hold)
-        except (ValueError, RecursionError):
-            return Hold(self._saved_at(), 'somebody', 'paused.json is damaged')
-        return hold if hold.at.tzinfo else msgspec.structs.replace(hold, at=hold.at.replace(tzinfo=UTC))
+            in_utc = hold.at.astimezone(UTC) if hold.at.tzinfo else hold.at.replace(tzinfo=UTC)
+            in_utc.astimezone(INDIA)
+        except (ValueError, OverflowError, RecursionError) as error:
+            self._damage.tell(self._path, None, error)
+            return None
+        return msgspec.structs.replace(hold, at=in_utc)
 
     def _saved_at(self) -> datetime:
         try:
@@ -87,17 +100,22 @@ class HoldFile:
             StorageError: It could not be written; the one before stays.
             DeskUnusable: A newer version of the program wrote the one before.
         """
-        self.read()
+        data = files.read(self._path)
+        if data is not None and self._hold_in(data) is None:
+            set_aside(self._path)
         files.make_folder(self._path.parent)
         plain = msgspec.structs.replace(hold, by=storable(hold.by), reason=storable(hold.reason))
         files.replace(self._path, msgspec.json.encode(plain) + b'\n')
 
     def remove(self) -> None:
-        """Lets go, durably.
+        """Lets go, durably. A file that could not be understood is kept under another name.
 
         Raises:
             StorageError: It could not be removed; it still holds.
             DeskUnusable: A newer version of the program wrote it.
         """
-        if self.read() is not None:
+        data = files.read(self._path)
+        if data is not None and self._hold_in(data) is not None:
             files.remove(self._path)
+        elif data is not None:
+            set_aside(self._path)

@@ -9,7 +9,7 @@ from trading_agent.conversation.journal_folder import JournaledTurn, JournalFold
 from trading_agent.conversation.records import TurnBegun, TurnEnded
 from trading_agent.daemon.turn_news import TurnNews
 from trading_agent.daemon.unknown_outcomes import UnknownOutcomes
-from trading_agent.files import Disk
+from trading_agent.disk import Disk
 from trading_agent.memory.session_state import split_session_id
 from trading_agent.memory.session_store import Exchange, SessionStore
 from trading_agent.memory.trigger_queue import Entry, TriggerQueue
@@ -59,6 +59,7 @@ class Recovery:
         for number, session_id in enumerate(session_ids):
             if number and split_session_id(session_id)[0] < since:
                 break
+            await self._disk.run(self._journals.mend, session_id)
             waiting = {entry.trigger.id for entry in self._queue.open_entries()}
             turns = await self._disk.run(self._journals.turns_of, session_id, waiting)
             for exchange in await self._disk.run(self._completed, session_id, turns):

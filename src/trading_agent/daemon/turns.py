@@ -11,9 +11,9 @@ from trading_agent.clock import Clock
 from trading_agent.daemon.status import TriggerResult, TurnStatus
 from trading_agent.daemon.turn_news import CutBy, TurnNews
 from trading_agent.daemon.unknown_outcomes import UnknownOutcomes
+from trading_agent.disk import Disk
 from trading_agent.errors import NoBackend, OutcomeUnknown, StorageError, TurnRefused
 from trading_agent.events import Event, WriteFailed
-from trading_agent.files import Disk
 from trading_agent.memory.exchange import answer_to
 from trading_agent.memory.gathering import gathered
 from trading_agent.memory.session_keeper import SessionKeeper

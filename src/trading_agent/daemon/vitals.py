@@ -14,9 +14,9 @@ from trading_agent.config import Config
 from trading_agent.daemon.desk import Desk
 from trading_agent.daemon.scheduler import STEPPED_FOR
 from trading_agent.daemon.supervisor import Supervisor
+from trading_agent.disk import Disk
 from trading_agent.event_bus import EventBus
 from trading_agent.events import DaemonHeartbeat, DiskLow
-from trading_agent.files import Disk
 from trading_agent.systemd import Notifier
 
 LOOK_SECONDS = 1.0

@@ -38,12 +38,14 @@ def differences(index: IndexFile, workspace: Path, desk: str | None, patience: f
     try:
         snapshot = Snapshot(workspace, desk)
         snapshot.raise_first()
-        return _unread(index, snapshot, patience) + _wrong(index, workspace, snapshot) + _wrong_full_text(index)
+        return (
+            _unread(index, workspace, snapshot, patience) + _wrong(index, workspace, snapshot) + _wrong_full_text(index)
+        )
     except IndexDamaged as error:
         return [Difference('', '', 'index', f'it cannot be read: {error}')]
 
 
-def _unread(index: IndexFile, snapshot: Snapshot, patience: float) -> list[Difference]:
+def _unread(index: IndexFile, workspace: Path, snapshot: Snapshot, patience: float) -> list[Difference]:
     deadline = time.monotonic() + patience
     while True:
         known = index.read('read', places)
@@ -51,7 +53,12 @@ def _unread(index: IndexFile, snapshot: Snapshot, patience: float) -> list[Diffe
         if not unread or time.monotonic() > deadline:
             break
         time.sleep(_LOOK_SECONDS)
-    gone = [Difference(*key, 'files', 'they are gone') for key in snapshot.gone(known)]
+    # A session that was begun since the files were looked at is no session whose files are gone.
+    gone = [
+        Difference(*key, 'files', 'they are gone')
+        for key in snapshot.gone(known)
+        if not any((workspace / name).exists() for name in known[key])
+    ]
     return gone + [Difference(*key, 'files', f'{left} bytes are not in the index yet') for key, left in unread.items()]
 
 

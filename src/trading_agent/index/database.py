@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from trading_agent import files
+from trading_agent.files import storage_errors
 from trading_agent.index import schema
 from trading_agent.index.faults import IndexDamaged, IndexStopped, in_words, is_busy
 from trading_agent.index.lock import EXCLUSIVE, SHARED, holding
@@ -319,11 +320,10 @@ def _prepare(connection: sqlite3.Connection) -> int:
 
 
 def _identity_of(path: Path) -> Identity | None:
-    try:
+    with storage_errors('look at', path), suppress(FileNotFoundError):
         status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino
+        return status.st_dev, status.st_ino
+    return None
 
 
 def _written_at(path: Path) -> tuple[int, ...] | None:

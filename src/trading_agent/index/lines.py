@@ -13,7 +13,11 @@ from trading_agent.files import storage_errors
 from trading_agent.index.session_files import Source
 
 _COMPARED = 4096
-"""How many bytes, at most, of what was read last are compared with what stands there later."""
+"""So many bytes of what was read last, and the last line whole, are compared with what stands there later.
+
+A line of a journal has the digest of the line before it, so that the last one speaks for all of them: also where a
+power cut took lines that were read, and others as long were written in their place.
+"""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -55,8 +59,13 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def _digest(descriptor: int, offset: int) -> str:
-    size = min(offset, _COMPARED)
-    return blake2b(os.pread(descriptor, size, offset - size), digest_size=16).hexdigest() if size else ''
+    begin = max(0, offset - _COMPARED)
+    data = os.pread(descriptor, offset - begin, begin)
+    while begin and data.find(b'\n', 0, -1) < 0:
+        before = max(0, begin - len(data))  # as much again: a long line is read in few steps
+        data = os.pread(descriptor, begin - before, before) + data
+        begin = before
+    return blake2b(data, digest_size=16).hexdigest() if data else ''
 
 
 class Lines:

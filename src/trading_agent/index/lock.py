@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,6 +35,9 @@ def holding(path: Path, mode: int, seconds: float, stopped: Callable[[], bool]) 
     with storage_errors('lock', path):
         descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        if not os.fstat(descriptor).st_mode & stat.S_IRUSR:  # the umask took it away: nobody could open it again
+            with storage_errors('lock', path):
+                os.fchmod(descriptor, 0o600)
         deadline = time.monotonic() + seconds
         while not _taken(descriptor, mode):
             if stopped():

@@ -90,8 +90,13 @@ class Snapshot:
         self._sessions = sessions
         self._session_id = session_id
         self._failures: list[StorageError] = []
-        names = filter(DESK_NAME.fullmatch, files.names_in(workspace / 'desks'))
-        self.desks = sorted(name for name in names if (workspace / 'desks' / name).is_dir())
+        self.desks: list[str] = []
+        for name in sorted(filter(DESK_NAME.fullmatch, files.names_in(workspace / 'desks'))):
+            folder = workspace / 'desks' / name
+            with self.failures(), storage_errors('look at', folder):
+                if not folder.is_dir():
+                    continue
+            self.desks.append(name)  # one that cannot be looked at is not gone
         self._readable: set[str] = set()
         found: list[SessionFiles] = []
         for name in self.desks:

@@ -1,5 +1,6 @@
 """What a desk notes down in the course of a session, to be folded in when the session is summed up."""
 
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import msgspec
 
 from trading_agent.clock import utc_text
 from trading_agent.errors import TradingAgentError
+from trading_agent.memory.damage import Damage, DamageReport
 from trading_agent.memory.record_file import RecordFile
 from trading_agent.memory.session_state import split_session_id
 from trading_agent.trigger import storable
@@ -39,10 +41,12 @@ class DayNotes:
 
     Args:
         folder: The desk's folder.
+        on_damage: Is told of each line that cannot be read, once; None logs it.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, on_damage: Callable[[Damage], None] | None = None) -> None:
         self._folder = folder / 'notes'
+        self._damage = DamageReport(on_damage)
 
     def add(self, session_id: str, text: str, at: datetime) -> None:
         """Adds a note, durably.
@@ -76,7 +80,7 @@ class DayNotes:
         self._file(session_id).append(Note(utc_text(at), text), wanted)
 
     def read(self, session_id: str) -> list[str]:
-        """Returns the notes of a session, oldest first. A damaged line is skipped.
+        """Returns the notes of a session, oldest first. A damaged line is skipped and told.
 
         Raises:
             InvalidSessionId: The id is none.
@@ -87,4 +91,4 @@ class DayNotes:
 
     def _file(self, session_id: str) -> RecordFile[Note]:
         split_session_id(session_id)
-        return RecordFile(self._folder / f'{session_id}.jsonl', Note)
+        return RecordFile(self._folder / f'{session_id}.jsonl', Note, self._damage)

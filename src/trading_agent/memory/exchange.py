@@ -70,9 +70,13 @@ class Exchange:
             **required,
             trigger_id=_text_or_none(data.get('trigger_id')),
             started_at=_text_or_none(data.get('started_at')),
-            usage=usage if isinstance(usage, dict) and all(isinstance(n, int) for n in usage.values()) else None,
+            usage=usage if isinstance(usage, dict) and all(map(_is_count, usage.values())) else None,
             trigger_ids=_texts(data.get('trigger_ids')),
         )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and abs(value) < 1 << 64
 
 
 def _text_or_none(value: object) -> str | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trading_agent import files
 from trading_agent.errors import TradingAgentError
+from trading_agent.memory.damage import Damage, DamageReport
 from trading_agent.memory.memory_history import FoldedText, MemoryChange, MemoryHistory
 from trading_agent.memory.session_state import split_session_id
 from trading_agent.trigger import storable
@@ -40,11 +41,19 @@ class MemoryFile:
     Args:
         folder: The desk's folder.
         now: Returns the time, for the history.
+        on_damage: Is told of each damaged part once; None logs it.
     """
 
-    def __init__(self, folder: Path, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        on_damage: Callable[[Damage], None] | None = None,
+    ) -> None:
         self.path = folder / 'Memory.md'
-        self._history = MemoryHistory(folder, now)
+        self._damage = DamageReport(on_damage)
+        self._history = MemoryHistory(folder, now, self._damage)
 
     def read(self) -> MemoryText:
         """Returns the text of now.
@@ -53,7 +62,15 @@ class MemoryFile:
             StorageError: It is there and cannot be read.
         """
         data = files.read(self.path) or b''
-        return MemoryText(data.decode('utf-8-sig', errors='replace'), _digest(data))
+        return MemoryText(self._damage.text_of(self.path, data), _digest(data))
+
+    def has(self, text: str) -> bool:
+        """Returns whether a new text stands in the file, and nothing else.
+
+        Raises:
+            StorageError: It is there and cannot be read.
+        """
+        return files.read(self.path) == _stored(text)
 
     def replace(self, session_id: str, text: str, made_from: str, reasons: str = '') -> bool:
         """Puts a new text in place of the one that it was made from; the old one goes to the history first.
@@ -75,7 +92,7 @@ class MemoryFile:
             StorageError: It could not be written; the old text stays.
         """
         split_session_id(session_id)
-        data = (storable(text).strip() + '\n').encode()
+        data = _stored(text)
         old = files.read(self.path) or b''
         if _digest(old) == _digest(data):
             files.sync_folder(self.path.parent)  # it may be here by a replacement whose last step failed
@@ -87,7 +104,7 @@ class MemoryFile:
         return True
 
     def _put(self, data: bytes, made_from: str) -> None:
-        files.replace(self.path, data, check=lambda: self._expect(files.read(self.path) or b'', made_from))
+        files.replace(self.path, data, check=lambda present: self._expect(present or b'', made_from))
 
     def _expect(self, data: bytes, made_from: str) -> None:
         if _digest(data) != made_from:
@@ -105,7 +122,7 @@ class MemoryFile:
             StorageError: It could not be written.
         """
         split_session_id(session_id)
-        data = (storable(text).strip() + '\n').encode()
+        data = _stored(text)
         kept = self._history.keep(f'{session_id}.refused', data)
         self._history.record('refused', session_id, before=made_from, after=_digest(data), kept=kept, why=why)
         return self._history.folder / kept
@@ -164,6 +181,10 @@ class MemoryFile:
         known = list(dict.fromkeys(change.session_id for change in self.changes() if change.kind == 'folded'))
         hint = f'there is {", ".join(known[:-11:-1])}' if known else 'no session has been folded in yet'
         return NoSuchFold(f'{session_id!r} has changed nothing in {self.path}', hint)
+
+
+def _stored(text: str) -> bytes:
+    return (storable(text).strip() + '\n').encode()
 
 
 def _digest(data: bytes) -> str:

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from trading_agent.disk import Disk
 from trading_agent.events import Event, MemoryRefused, MemoryUpdated
-from trading_agent.files import Disk
 from trading_agent.memory import memory_check
 from trading_agent.memory.exchange import Exchange
 from trading_agent.memory.memory_check import Refusal

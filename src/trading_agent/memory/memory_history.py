@@ -12,6 +12,7 @@ import msgspec
 
 from trading_agent import files
 from trading_agent.clock import utc_text
+from trading_agent.memory.damage import DamageReport
 from trading_agent.memory.record_file import RecordFile
 from trading_agent.memory.session_state import is_session_id, split_session_id
 from trading_agent.trigger import storable
@@ -71,12 +72,18 @@ class MemoryHistory:
     Args:
         folder: The desk's folder.
         now: Returns the time.
+        damage: Is told of lines of the ledger that cannot be read; None logs them.
     """
 
-    def __init__(self, folder: Path, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        damage: DamageReport | None = None,
+    ) -> None:
         self.folder = folder / 'memory_history'
         self._now = now
-        self._ledger = RecordFile(self.folder / 'ledger.jsonl', MemoryChange)
+        self._ledger = RecordFile(self.folder / 'ledger.jsonl', MemoryChange, damage)
 
     def keep(self, name: str, text: bytes) -> str:
         """Keeps a text under a name, or the name with a number where another text has it; returns the file's name."""

@@ -1,17 +1,19 @@
 """Summaries that were made without a model: made in full once one can be asked, and then told to the desk."""
 
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from trading_agent import files
+from trading_agent.disk import Disk
 from trading_agent.errors import DeskUnusable, StorageError, TurnRefused
 from trading_agent.events import WriteFailed
-from trading_agent.files import Disk
 from trading_agent.memory import carry
 from trading_agent.memory.review import Reviewer
-from trading_agent.memory.rollover import FORMAT_VERSION, SummaryPart
+from trading_agent.memory.rollover import FORMAT_VERSION, Review, SummaryPart
 from trading_agent.memory.rollover_steps import RolloverSteps
 from trading_agent.memory.session_state import split_session_id
 from trading_agent.memory.session_store import SessionStore
@@ -21,12 +23,15 @@ class _Progress(msgspec.Struct, frozen=True):
     session_id: str = ''
     parts: tuple[SummaryPart, ...] = ()
     version: int = FORMAT_VERSION
+    review: Review | None = None
+    folded: bool = False
 
 
 class OwedSummaries:
     """One desk's debts: a `(degraded)` heading on disk is one, `untold.json` lists those paid but not told yet.
 
-    `backfill.json` has the parts of a long session's summary as far as they are made, for whatever is due cuts it off.
+    `backfill.json` has how far the one that is being paid has come, for whatever is due cuts it off: the parts of a
+    long session's summary, the review, and whether that is folded into Memory.md, which is not done twice.
 
     Args:
         store: The desk's sessions folder.
@@ -52,15 +57,20 @@ class OwedSummaries:
 
     async def load(self) -> None:
         """Reads both lists from the files."""
+        await self._disk.run(self._note_fold)
         self.sessions, self.untold = await self._disk.run(self._read)
 
     def _read(self) -> tuple[list[str], list[str]]:
-        try:
-            untold = msgspec.json.decode(files.read(self._untold_path) or b'[]', type=list[str])
-            for session_id in untold:
-                split_session_id(session_id)
-        except (ValueError, RecursionError):
-            untold = []  # a damaged list only costs the desk a note
+        data = files.read(self._untold_path)
+        untold: list[str] = []
+        if data is not None:
+            try:
+                untold = msgspec.json.decode(data.decode(), type=list[str])
+                for session_id in untold:
+                    split_session_id(session_id)
+            except (ValueError, RecursionError) as error:  # it only costs the desk a note
+                untold = []
+                self._store.damage.set_aside(self._untold_path, error)
         return self._store.owed_summaries(), untold
 
     def add(self, session_id: str) -> None:
@@ -97,33 +107,73 @@ class OwedSummaries:
         exchanges = await self._disk.run(self._store.exchanges, session_id)
         if not exchanges:
             return False  # the log was moved away by hand: the short summary is all that there will be
-        parts = await self._disk.run(self._parts_of, session_id)
-        while isinstance(made := await self._reviewer.step(session_id, exchanges, parts), SummaryPart):
-            parts = (*parts, made)
-            await self._disk.run(self._keep_parts, session_id, parts)
-        await self._steps.fold(session_id, made, exchanges, parts)
+        progress = await self._disk.run(self._progress_of, session_id)
+        parts, review = progress.parts, progress.review
+        while review is None:
+            made = await self._reviewer.step(session_id, exchanges, parts)
+            if isinstance(made, SummaryPart):
+                parts = (*parts, made)
+            else:
+                review = made
+            await self._keep(session_id, parts, review)
+        if not progress.folded:
+            await self._steps.fold(session_id, review, exchanges, parts, partial(self._keep, session_id, parts))
+            await self._keep(session_id, parts, review, folded=True)
         # Listed before the summary is filed, so that the desk is told also after a crash in between.
         await self._set_untold([*(other for other in self.untold if other != session_id), session_id])
-        await self._steps.write_summary(session_id, made, backfilled=True)
-        if parts:
-            await self._disk.run(files.remove, self._progress_path)
+        await self._steps.write_summary(session_id, review, backfilled=True)
         self.sessions = [owed for owed in self.sessions if owed != session_id]
+        await self._disk.run(files.remove, self._progress_path)
         return True
 
     @property
     def _progress_path(self) -> Path:
         return self._store.directory / 'backfill.json'
 
-    def _parts_of(self, session_id: str) -> tuple[SummaryPart, ...]:
-        """Returns what is there of a long session's summary that was cut off on its way."""
+    def _progress(self) -> _Progress:
+        data = files.read(self._progress_path)
+        if data is None:
+            return _Progress()
         try:
-            progress = msgspec.json.decode(files.read(self._progress_path) or b'{}', type=_Progress)
-        except (ValueError, RecursionError):
-            return ()  # a damaged one only costs asking again
-        return progress.parts if (progress.session_id, progress.version) == (session_id, FORMAT_VERSION) else ()
+            progress = msgspec.json.decode(data.decode(), type=_Progress)
+        except (ValueError, RecursionError) as error:  # it only costs asking again
+            self._store.damage.set_aside(self._progress_path, error)
+            return _Progress()
+        if progress.version > FORMAT_VERSION:
+            raise DeskUnusable(
+                f'{self._progress_path} has format {progress.version}, and this program knows up to {FORMAT_VERSION}',
+                'install the newer version of trading-agent again; nothing was changed',
+            )
+        return progress
 
-    def _keep_parts(self, session_id: str, parts: tuple[SummaryPart, ...]) -> None:
-        files.replace(self._progress_path, msgspec.json.encode(_Progress(session_id, parts)) + b'\n')
+    def _progress_of(self, session_id: str) -> _Progress:
+        """Returns what is there of a summary that was cut off on its way; a review only while it can be folded."""
+        progress, memory = self._progress(), self._steps.memory
+        if progress.session_id != session_id:
+            return _Progress()
+        review = progress.review
+        if review is None or progress.folded or memory is None or memory.has(review.memory):
+            return progress
+        # Another day was folded in since: with this one the desk would do without a lesson where no model can be asked.
+        stale = memory.read().digest != review.memory_digest
+        return msgspec.structs.replace(progress, review=None) if stale else progress
+
+    def _note_fold(self) -> None:
+        """Notes that a fold was made where a crash came before that, and before another one hides it."""
+        with suppress(StorageError):  # no reason not to start
+            progress, memory = self._progress(), self._steps.memory
+            if progress.review is None or progress.folded or memory is None:
+                return
+            if memory.has(progress.review.memory):
+                self._write(msgspec.structs.replace(progress, folded=True))
+
+    async def _keep(
+        self, session_id: str, parts: tuple[SummaryPart, ...], review: Review | None, *, folded: bool = False
+    ) -> None:
+        await self._disk.run(self._write, _Progress(session_id, parts, review=review, folded=folded))
+
+    def _write(self, progress: _Progress) -> None:
+        files.replace(self._progress_path, msgspec.json.encode(progress) + b'\n')
 
     def tell(self, session_id: str | None, exchanges: int) -> list[str]:
         """Returns the sessions whose full summary was made late and that the desk is to be told of now.

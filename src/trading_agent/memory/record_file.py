@@ -1,7 +1,6 @@
 """A file of records, one JSON line each behind a header that says its format; only ever appended to."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -9,6 +8,7 @@ import msgspec
 
 from trading_agent import files, json_lines
 from trading_agent.errors import DeskUnusable
+from trading_agent.memory.damage import DamageReport
 
 FORMAT_VERSION = 1
 T = TypeVar('T', bound=msgspec.Struct)
@@ -32,17 +32,19 @@ class RecordFile(Generic[T]):
     Args:
         path: The file; it and its folder are made by the first record.
         kind: What a record is: a struct, or a union of structs, each tagged by `type`.
+        damage: Is told of lines that cannot be read; None logs them.
 
     Attributes:
         path: The file.
     """
 
-    def __init__(self, path: Path, kind: type[T]) -> None:
+    def __init__(self, path: Path, kind: type[T], damage: DamageReport | None = None) -> None:
         self.path = path
+        self._damage = damage or DamageReport()
         self._decoder = msgspec.json.Decoder(kind)
 
     def read(self) -> list[T]:
-        """Returns the records, oldest first. A line that is damaged or torn is skipped; a missing file has none.
+        """Returns the records, oldest first. A damaged or torn line is skipped and told; a missing file has none.
 
         Raises:
             StorageError: The file is there and cannot be read.
@@ -50,20 +52,24 @@ class RecordFile(Generic[T]):
         """
         found = []
         for number, line in json_lines.read(self.path):
-            if number == 1:
-                self._check_version(line)
-            with suppress(*_UNREADABLE):
+            try:
                 found.append(self._decoder.decode(line))
+            except _UNREADABLE as error:
+                if not self._is_header(line):
+                    self._damage.tell(self.path, number, error)
         return found
 
-    def _check_version(self, line: bytes) -> None:
-        with suppress(*_UNREADABLE):
+    def _is_header(self, line: bytes) -> bool:
+        try:
             version = _HEADER.decode(line).version
-            if version > FORMAT_VERSION:
-                raise DeskUnusable(
-                    f'{self.path} has format {version}, and this program knows up to {FORMAT_VERSION}',
-                    'install the newer version of trading-agent again; nothing was changed',
-                )
+        except _UNREADABLE:
+            return False
+        if version > FORMAT_VERSION:
+            raise DeskUnusable(
+                f'{self.path} has format {version}, and this program knows up to {FORMAT_VERSION}',
+                'install the newer version of trading-agent again; nothing was changed',
+            )
+        return True
 
     def append(self, record: T, wanted: Callable[[list[T]], bool] = _always) -> bool:
         """Adds a record, durably.

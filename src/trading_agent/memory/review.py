@@ -9,8 +9,8 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from trading_agent.disk import Disk
 from trading_agent.errors import BackendError
-from trading_agent.files import Disk
 from trading_agent.memory import carry, day_parts, review_request
 from trading_agent.memory.day_notes import DayNotes
 from trading_agent.memory.exchange import Exchange

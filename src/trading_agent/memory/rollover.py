@@ -10,6 +10,7 @@ import msgspec
 from trading_agent.clock import INDIA
 from trading_agent.events import SessionReason
 from trading_agent.memory.exchange import Exchange
+from trading_agent.memory.session_state import newest_session
 from trading_agent.providers.announcement import read
 from trading_agent.providers.extract import rules_in
 
@@ -105,6 +106,19 @@ class RolloverRecord(msgspec.Struct, frozen=True):
     exchanges: int = 0
     version: int = FORMAT_VERSION
     parts: tuple[SummaryPart, ...] = ()
+
+
+def session_to_resume(record: RolloverRecord | None, logs: list[str], today: date) -> str | None:
+    """Returns the session to go on with where the state is lost: a rollover under way names it, else the newest log.
+
+    Args:
+        record: The rollover that was cut off, or None.
+        logs: The sessions that have a log, newest first.
+        today: Today's India date; a session dated later than tomorrow was dated by a wrong clock.
+    """
+    if record is None:
+        return newest_session(logs, today)
+    return (record.stage == 'announced' and record.new_session_id) or record.ended_session_id
 
 
 def clipped(text: str, budget: int) -> str:

@@ -7,7 +7,7 @@ answers, summary, memory, skills, session, announced.
 import dataclasses
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, date, datetime
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -16,7 +16,8 @@ import anyio
 import msgspec
 
 from trading_agent import files
-from trading_agent.errors import DeskUnusable
+from trading_agent.disk import Disk
+from trading_agent.errors import DeskUnusable, StorageError
 from trading_agent.events import (
     Event,
     RolloverFinished,
@@ -26,36 +27,16 @@ from trading_agent.events import (
     SkillsReviewed,
     StoreDamaged,
     SummaryWritten,
+    WriteFailed,
 )
-from trading_agent.files import Disk
+from trading_agent.memory.curated import Curated, Curator
+from trading_agent.memory.damage import set_aside
 from trading_agent.memory.memory_file import MemoryFile
 from trading_agent.memory.memory_fold import MemoryFold, keep_nothing
 from trading_agent.memory.review import Limits, Reviewer
 from trading_agent.memory.rollover import FORMAT_VERSION, Review, RolloverRecord, SummaryPart
 from trading_agent.memory.session_state import split_session_id
 from trading_agent.memory.session_store import Exchange, SessionStore
-
-
-class Curated(msgspec.Struct, frozen=True):
-    """What a curator made of a day.
-
-    Attributes:
-        proposed: How many changes to skills wait for a person.
-        applied: How many were made.
-        refused: How many the model asked for that cannot be made.
-    """
-
-    proposed: int = 0
-    applied: int = 0
-    refused: int = 0
-
-
-class Curator(Protocol):
-    """Reviews a desk's own skills."""
-
-    async def review(self, trading_date: date) -> Curated | None:
-        """Looks at what the day taught, and returns what came of it where that can be said."""
-        ...
 
 
 class Sessions(Protocol):
@@ -87,6 +68,7 @@ class RolloverSteps:
         ended_digest: Returns the digest of the last line of the journal of the session before the current one.
         limits: Bounds.
         disk: Where file work is done.
+        told: Returns once what was published is written down.
     """
 
     desk: str
@@ -100,6 +82,7 @@ class RolloverSteps:
     ended_digest: Callable[[], str]
     limits: Limits
     disk: Disk
+    told: Callable[[], Awaitable[None]]
 
     @property
     def path(self) -> Path:
@@ -124,11 +107,10 @@ class RolloverSteps:
                     'install the newer version of trading-agent again; nothing was changed',
                 )
             record = msgspec.json.decode(data, type=RolloverRecord)
-            for session_id in filter(None, (record.ended_session_id, record.new_session_id)):
-                split_session_id(session_id)
+            split_session_id(record.ended_session_id)
+            split_session_id(record.ended_session_id if record.new_session_id is None else record.new_session_id)
         except (ValueError, RecursionError) as error:
-            aside = self.path.with_name(f'{self.path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}')
-            await self.disk.run(files.move, self.path, aside)
+            aside = await self.disk.run(set_aside, self.path)
             self.publish(
                 StoreDamaged(
                     desk=self.desk,
@@ -204,7 +186,9 @@ class RolloverSteps:
                 made = await self.reviewer.step(session_id, exchanges, record.parts)
             except DeskUnusable:
                 raise
-            except Exception:  # noqa: BLE001 - whatever it was (the router tells it), the session is rolled over now
+            except Exception as error:  # noqa: BLE001 - whatever it was, the session is rolled over now
+                if isinstance(error, StorageError):  # all others the router has told
+                    self.publish(WriteFailed.of(error, self.desk))
                 made = await self.reviewer.without_model(session_id, exchanges)
             if isinstance(made, Review):
                 return msgspec.structs.replace(record, review=made, stage='summary')
@@ -255,6 +239,7 @@ class RolloverSteps:
                 duration_ms=round(seconds * 1000),
             )
         )
+        await self.told()
         await self.disk.run(files.remove, self.path)
 
     async def _write_summary(self, record: RolloverRecord) -> str | None:

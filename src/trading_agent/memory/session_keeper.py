@@ -19,16 +19,17 @@ from typing import Protocol
 import anyio
 
 from trading_agent.clock import Clock, IndiaClock
+from trading_agent.disk import Disk
 from trading_agent.events import ClockBehind, Event, SessionReason, SessionStarted, StoreDamaged
-from trading_agent.files import Disk
 from trading_agent.memory import carry
+from trading_agent.memory.curated import Curator
 from trading_agent.memory.day_notes import DayNotes
 from trading_agent.memory.memory_file import MemoryFile
 from trading_agent.memory.owed import OwedSummaries
 from trading_agent.memory.review import Asker, Limits, Reviewer
-from trading_agent.memory.rollover import Decision, RolloverRecord, decide
-from trading_agent.memory.rollover_steps import Curator, RolloverSteps, Sessions
-from trading_agent.memory.session_state import SessionState, newest_session, split_session_id
+from trading_agent.memory.rollover import Decision, RolloverRecord, decide, session_to_resume
+from trading_agent.memory.rollover_steps import RolloverSteps, Sessions
+from trading_agent.memory.session_state import SessionState, split_session_id
 from trading_agent.memory.session_store import Exchange, SessionStore
 from trading_agent.trigger import Trigger
 
@@ -63,6 +64,10 @@ async def _no_archive(session_id: str) -> None:
     """For a keeper without a trigger queue."""
 
 
+async def _at_once() -> None:
+    """For a keeper whose events nobody writes down."""
+
+
 class SessionKeeper:
     """Looks after one desk's sessions.
 
@@ -79,6 +84,7 @@ class SessionKeeper:
         disk: Where file work is done; None for one of its own.
         archive: Called with a session's id when it has ended, before the next one begins.
         ended_digest: Returns the digest of the last line of the ended session's journal; empty where there is none.
+        told: Returns once what was published is written down: not before is a rollover forgotten.
     """
 
     def __init__(
@@ -96,6 +102,7 @@ class SessionKeeper:
         disk: Disk | None = None,
         archive: Callable[[str], Awaitable[None]] = _no_archive,
         ended_digest: Callable[[], str] = str,
+        told: Callable[[], Awaitable[None]] = _at_once,
     ) -> None:
         self._desk_name = desk_name
         self._router = router
@@ -117,6 +124,7 @@ class SessionKeeper:
             ended_digest=ended_digest,
             limits=self._limits,
             disk=self._disk,
+            told=told,
         )
         self._owed = OwedSummaries(store, reviewer, self._steps, self._disk)
         self._turn = anyio.Lock()
@@ -144,7 +152,8 @@ class SessionKeeper:
         """
         async with self._rolling:
             record = await self._steps.load()
-            if await self._disk.run(self._store.load_state) is None:
+            state = await self._disk.run(self._store.load_state)
+            if state is None or not await self._disk.run(self._store.has_had, state.session_id):
                 await self._recover_state(record)
             resumed = await self._router.restore_session()
             await self._owed.load()
@@ -158,11 +167,7 @@ class SessionKeeper:
         """Rebuilds the state from what is there: a rollover under way, else the newest log."""
         aside = await self._disk.run(self._store.set_state_aside, self._clock.now())
         logs = await self._disk.run(self._store.session_ids)
-        if record is not None:
-            ended = record.stage == 'announced' and record.new_session_id
-            session_id: str | None = ended or record.ended_session_id
-        else:
-            session_id = newest_session(logs, self._store.today())
+        session_id = session_to_resume(record, logs, self._store.today())
         if session_id is not None:
             state = SessionState(session_id, split_session_id(session_id)[0], {})
             await self._disk.run(self._store.save_state, state)

@@ -1,8 +1,9 @@
 """Which session is current, and how sessions are named."""
 
+import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date, timedelta
 from typing import Any, Self
 
@@ -79,6 +80,19 @@ class SessionState:
     trading_date: date
     routes: dict[str, RouteState] = field(default_factory=dict)
 
+    def seen_at_most(self, exchanges: int, lost: int) -> Self:
+        """Returns the state for a log of which less can be read than was written: nobody has seen what is not there.
+
+        Args:
+            exchanges: How many exchanges can be read.
+            lost: How many cannot any more.
+        """
+        routes = {
+            name: replace(route, exchanges_seen=max(0, min(route.exchanges_seen, exchanges + lost) - lost))
+            for name, route in self.routes.items()
+        }
+        return replace(self, routes=routes)
+
     def to_json_dictionary(self) -> dict[str, Any]:
         """Converts the state to a dictionary that json.dumps can write, the date as an ISO 8601 string."""
         return {
@@ -95,16 +109,33 @@ class SessionState:
 
         Raises:
             KeyError: A field is missing.
-            ValueError: The date is not an ISO 8601 date, or the session's id is none.
+            ValueError: The date is not an ISO 8601 date, the session's id is none, or it is of another date.
         """
-        session_id, trading_date = data['session_id'], data['trading_date']
-        split_session_id(session_id)
+        session_id, trading_date = data['session_id'], parse_date(data['trading_date'])
+        if split_session_id(session_id)[0] != trading_date:
+            raise ValueError(f'the session {session_id} is not of {trading_date}')
         routes = data.get('routes')
         return cls(
             session_id=session_id,
-            trading_date=parse_date(trading_date),
+            trading_date=trading_date,
             routes=dict(_routes(routes)) if isinstance(routes, dict) else {},
         )
+
+
+def decode_state(data: bytes) -> tuple[SessionState | None, str]:
+    """Reads a state file.
+
+    Returns:
+        The state, or None where it is none, and what is wrong with it; empty for nothing.
+    """
+    try:
+        document = json.loads(data.decode('utf-8-sig'))
+        state = SessionState.from_json_dictionary(document)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return None, f'{type(error).__name__}: {error}'
+    routes = document.get('routes', {})
+    left_out = [name for name in routes if name not in state.routes] if isinstance(routes, dict) else ['all']
+    return state, f'routes make no sense, and are left out: {", ".join(left_out)}' if left_out else ''
 
 
 def _routes(data: dict[str, Any]) -> Iterator[tuple[str, RouteState]]:

@@ -15,6 +15,7 @@ Example:
 
 import json
 import threading
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -23,20 +24,23 @@ from trading_agent import files, json_lines
 from trading_agent.clock import trading_date as trading_date_of
 from trading_agent.errors import StorageError
 from trading_agent.memory.daily_summary import DailySummary, SummarySection, quoted_headings, split_sections
-from trading_agent.memory.damage import Damage, log_damage
+from trading_agent.memory.damage import Damage, DamageReport, keep_aside, set_aside
 from trading_agent.memory.exchange import NO_EXCHANGE, Exchange, decode_line, encode_line, last_exchanges
-from trading_agent.memory.session_state import RouteState, SessionState, is_session_id, parse_date, split_session_id
+from trading_agent.memory.session_ids import SessionIds
+from trading_agent.memory.session_state import (
+    RouteState,
+    SessionState,
+    decode_state,
+    is_session_id,
+    parse_date,
+    split_session_id,
+)
 from trading_agent.trigger import storable
 
 __all__ = ['DailySummary', 'Damage', 'Exchange', 'RouteState', 'SessionState', 'SessionStore']
 
 _STATE = 'state.json'
-_IDS = '.session-ids'
 _SUMMARIES = 'summaries'
-
-
-def _text(data: bytes) -> str:
-    return data.decode('utf-8-sig', errors='replace')
 
 
 class SessionStore:
@@ -52,6 +56,7 @@ class SessionStore:
 
     Attributes:
         directory: The sessions folder.
+        damage: Is told of each damaged part.
     """
 
     def __init__(
@@ -63,8 +68,8 @@ class SessionStore:
     ) -> None:
         self.directory = directory
         self._date_source = date_source
-        self._on_damage = on_damage or log_damage
-        self._told: set[tuple[Path, int | None]] = set()
+        self.damage = DamageReport(on_damage)
+        self._ids = SessionIds(directory, self.damage)
         self._writing = threading.Lock()
         self._choosing = threading.Lock()
         self._named_session: str | None = None
@@ -72,9 +77,7 @@ class SessionStore:
 
     def today(self) -> date:
         """Returns today's date in India, which decides when a new session starts."""
-        if self._date_source is not None:
-            return self._date_source()
-        return trading_date_of(datetime.now(UTC))
+        return trading_date_of(datetime.now(UTC)) if self._date_source is None else self._date_source()
 
     # -- state -------------------------------------------------------------------------------------------------
 
@@ -89,13 +92,10 @@ class SessionStore:
         """
         path = self.directory / _STATE
         data = files.read(path)
-        if data is None:
-            return None
-        try:
-            return SessionState.from_json_dictionary(json.loads(data.decode('utf-8-sig')))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            self._damaged(path, None, f'{type(error).__name__}: {error}'[:500])
-            return None
+        state, problem = (None, '') if data is None else decode_state(data)
+        if problem:
+            self.damage.tell(path, None, problem)
+        return state
 
     def save_state(self, state: SessionState) -> None:
         """Writes which session is current: whole or not at all.
@@ -120,11 +120,7 @@ class SessionStore:
             Where it is now, or None when there was none.
         """
         path = self.directory / _STATE
-        if files.read(path) is None:
-            return None
-        aside = path.with_name(f'{_STATE}.damaged-{now.astimezone(UTC):%Y%m%dT%H%M%S%fZ}')
-        files.move(path, aside)
-        return aside
+        return None if files.read(path) is None else set_aside(path, now)
 
     # -- ids ---------------------------------------------------------------------------------------------------
 
@@ -146,8 +142,7 @@ class SessionStore:
         """
         path = self.log_path(session_id)
         files.make_folder(self.directory)
-        if session_id not in self._recorded_ids():
-            files.append(self.directory / _IDS, f'{session_id}\n'.encode())
+        self._ids.record(session_id)
         files.create(path)
 
     def plan_session(self, session_id: str) -> None:
@@ -182,14 +177,18 @@ class SessionStore:
     def _known_ids(self, trading_date: date) -> Iterator[tuple[date, int]]:
         # An operator may have moved logs away or compressed them; whatever else carries the id keeps it taken.
         names = [name.split('.')[0] for name in files.names_in(self.directory)]
-        names += self._recorded_ids()
+        names += self._ids.read()
         names += [section.session_id for section in self.summary_sections(trading_date)]
         state = self.load_state()
         names += [state.session_id] if state else []
         return map(split_session_id, filter(is_session_id, names))
 
-    def _recorded_ids(self) -> list[str]:
-        return (files.read(self.directory / _IDS) or b'').decode(errors='replace').split('\n')
+    def has_had(self, session_id: str) -> bool:
+        """Returns whether there is a session, or was one, as its id was given out: that its log is missing is told."""
+        has_log, had_one = session_id in self.session_ids(), session_id in self._ids.read()
+        if had_one and not has_log:
+            self.damage.tell(self.log_path(session_id), None, 'the log of the session is missing')
+        return has_log or had_one
 
     # -- exchanges ---------------------------------------------------------------------------------------------
 
@@ -213,7 +212,7 @@ class SessionStore:
         line = encode_line(exchange)
         with self._writing:
             files.make_folder(self.directory)
-            files.append(path, line)
+            files.append(path, line, once=exchange.trigger_id is not None)
 
     def exchanges(self, session_id: str, *, last: int | None = None) -> list[Exchange]:
         """Reads a session's exchanges, oldest first. A damaged line is skipped and told.
@@ -238,7 +237,7 @@ class SessionStore:
             try:
                 found.append(decode_line(line))
             except NO_EXCHANGE as error:
-                self._damaged(path, number, f'{type(error).__name__}: {error}'[:500])
+                self.damage.tell(path, number, error)
         return found
 
     def session_ids(self) -> list[str]:
@@ -267,12 +266,8 @@ class SessionStore:
                 dates.append(parse_date(name.removesuffix('.md')) if name.endswith('.md') else None)
             except ValueError:
                 continue
-        found = []
-        for day in sorted((day for day in dates if day), reverse=True):
-            text = self._summary_text(day)
-            if text is not None:
-                found.append(DailySummary(day, text.strip()))
-        return found
+        texts = ((day, self._summary_text(day)) for day in sorted((day for day in dates if day), reverse=True))
+        return [DailySummary(day, text.strip()) for day, text in texts if text is not None]
 
     def latest_summary(self) -> DailySummary | None:
         """Returns the newest summary, or None when no day has been summarised yet."""
@@ -316,7 +311,7 @@ class SessionStore:
         day, _ = split_session_id(session_id)
         new = SummarySection(session_id, quoted_headings(text.strip()), degraded)
         with self._writing:
-            preface, sections = split_sections(_text(files.read(self.summary_path(day)) or b''))
+            preface, sections = split_sections(self._text_to_replace(self.summary_path(day)))
             kept = [section for section in sections if section.session_id != session_id]
             ordered = sorted([*kept, new], key=lambda section: split_session_id(section.session_id))
             parts = ([preface] if preface else []) + [section.to_markdown() for section in ordered]
@@ -340,11 +335,14 @@ class SessionStore:
         try:
             data = files.read(path)
         except StorageError as error:
-            self._damaged(path, None, str(error))
+            self.damage.tell(path, None, str(error))
             return None
-        return None if data is None else _text(data)
+        return None if data is None else self.damage.text_of(path, data)
 
-    def _damaged(self, path: Path, line: int | None, error: str) -> None:
-        if (path, line) not in self._told:
-            self._told.add((path, line))
-            self._on_damage(Damage(path, line, error))
+    def _text_to_replace(self, path: Path) -> str:
+        """Returns the text of a file that is to be replaced. Where it is not all of it, the file is kept aside."""
+        data = files.read(path) or b''
+        text = self.damage.text_of(path, data)
+        if text.encode() not in (data, data.removeprefix(BOM_UTF8)):
+            keep_aside(path)
+        return text

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import get_args
 
 from trading_agent.clock import utc_text
-from trading_agent.files import Disk
+from trading_agent.disk import Disk
 from trading_agent.memory import day_parts, skill_request
+from trading_agent.memory.curated import Curated
+from trading_agent.memory.damage import Damage
 from trading_agent.memory.exchange import Exchange
 from trading_agent.memory.review import Asker, Limits
 from trading_agent.memory.rollover import clipped
-from trading_agent.memory.rollover_steps import Curated
 from trading_agent.memory.session_state import split_session_id
 from trading_agent.memory.session_store import SessionStore
 from trading_agent.memory.skill_folder import (
@@ -48,6 +49,7 @@ class SkillCurator:
         limits: How much of a day is shown.
         disk: Where file work is done; None for one of its own.
         now: Returns the time.
+        on_damage: Is told of each damaged part of what was done and proposed, once; None logs it.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class SkillCurator:
         limits: Limits | None = None,
         disk: Disk | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        on_damage: Callable[[Damage], None] | None = None,
     ) -> None:
         self._desk_name = desk_name
         self._folder = folder
@@ -70,7 +73,7 @@ class SkillCurator:
         self._limits = limits or Limits()
         self._disk = disk or Disk()
         self._now = now
-        self._skills = SkillStore(folder, now)
+        self._skills = SkillStore(folder, now, on_damage=on_damage)
 
     async def review(self, trading_date: date) -> Curated:
         """Asks what a day has taught about the skills, and proposes it, or does it.

@@ -102,7 +102,9 @@ def _scan(folder: Path) -> Iterator[Skill | FaultySkill]:
         yield FaultySkill('skills', str(error))
         return
     for name in sorted(files.names_in(folder / 'skills')) if is_there else ():
-        if name.startswith('.') or not (folder / 'skills' / name).is_dir():
+        with files.storage_errors('look at', folder / 'skills' / name):
+            is_skill = not name.startswith('.') and (folder / 'skills' / name).is_dir()
+        if not is_skill:
             continue
         try:
             data = skill_data(folder, name)

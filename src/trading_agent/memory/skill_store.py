@@ -18,6 +18,7 @@ import msgspec
 from trading_agent import files
 from trading_agent.clock import utc_text
 from trading_agent.errors import TradingAgentError
+from trading_agent.memory.damage import Damage, DamageReport
 from trading_agent.memory.record_file import RecordFile
 from trading_agent.memory.skill_folder import SkillRefused, digest_of, is_folder, regular_file, skill_data
 from trading_agent.memory.skill_ledger import (
@@ -25,6 +26,7 @@ from trading_agent.memory.skill_ledger import (
     RecordKind,
     SkillRecord,
     checked_id,
+    is_change_id,
     read_proposal,
     turned_down,
 )
@@ -41,14 +43,22 @@ class SkillStore:
     Args:
         folder: The desk's folder.
         now: Returns the time.
+        on_damage: Is told of each line of the ledger, and of each proposal, that cannot be read, once; None logs it.
     """
 
-    def __init__(self, folder: Path, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        on_damage: Callable[[Damage], None] | None = None,
+    ) -> None:
         self.folder = folder
         self._skills = folder / 'skills'
         self._proposed = self._skills / '.proposed'
         self._archive = self._skills / '.archive'
-        self._ledger = RecordFile(self._skills / 'ledger.jsonl', SkillRecord)
+        self._damage = DamageReport(on_damage)
+        self._ledger = RecordFile(self._skills / 'ledger.jsonl', SkillRecord, self._damage)
         self._now = now
 
     # -- what is there -----------------------------------------------------------------------------------------
@@ -64,7 +74,7 @@ class SkillStore:
         return self._ledger.read() if is_folder(self._skills) else []
 
     def proposals(self) -> list[Proposal]:
-        """Returns what waits for a person, oldest first. What cannot be understood is left out.
+        """Returns what waits for a person, oldest first. What cannot be understood is left out and told.
 
         Raises:
             SkillRefused: A link stands in a folder's place.
@@ -72,11 +82,12 @@ class SkillStore:
         """
         found = []
         if self._has_folder(self._proposed):
-            for name in files.names_in(self._proposed):
-                try:
-                    found.append(self.proposal(name.removesuffix('.json')))
-                except SkillRefused:
-                    continue
+            for proposal_id in (name.removesuffix('.json') for name in files.names_in(self._proposed)):
+                if is_change_id(proposal_id):
+                    try:
+                        found.append(self.proposal(proposal_id))
+                    except SkillRefused as error:
+                        self._damage.tell(self._proposed / f'{proposal_id}.json', None, error.in_words)
         return sorted(found, key=lambda proposal: (proposal.at, proposal.id))
 
     def proposal(self, proposal_id: str) -> Proposal:
@@ -214,13 +225,7 @@ class SkillStore:
                 self._make_folder(kept)
                 files.replace(kept / 'SKILL.md', old)
             self._make_folder(place)
-            files.replace(place / 'SKILL.md', text, check=lambda: self._expect(name, change_id, base))
-
-    def _expect(self, name: str, change_id: str, base: str) -> None:
-        if self._digest(name) != base:
-            raise StaleChange(
-                f'the skill {name} was changed in the very moment', f'look at it, then try {change_id} again'
-            )
+            files.replace(place / 'SKILL.md', text, check=lambda now: _expect(now, base, name, change_id))
 
     def _archived(self, name: str, change_id: str, digest: str) -> bytes:
         folder = self._archive / name / change_id
@@ -259,5 +264,12 @@ class SkillStore:
     def sweep(self) -> None:
         """Removes the temporary files that a killed writer left."""
         for path in [self._skills, *(self._skills / name for name in files.names_in(self._skills))]:
-            if path.is_dir() and not path.is_symlink():
+            with files.storage_errors('look at', path):
+                is_own = path.is_dir() and not path.is_symlink()
+            if is_own:
                 files.sweep(path)
+
+
+def _expect(present: bytes | None, base: str, name: str, change_id: str) -> None:
+    if ('' if present is None else digest_of(present)) != base:
+        raise StaleChange(f'the skill {name} was changed in the very moment', f'look at it, then try {change_id} again')

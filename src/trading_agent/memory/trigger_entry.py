@@ -6,7 +6,7 @@ from datetime import datetime
 
 import anyio
 
-from trading_agent.clock import utc_text
+from trading_agent.clock import instant_in, utc_text
 from trading_agent.events import Outcome
 from trading_agent.memory.trigger_log import Accepted, Interrupted, Record, Started
 from trading_agent.trigger import PRIORITIES, Trigger
@@ -80,8 +80,4 @@ def records_of(entry: Entry) -> Iterator[Record]:
 
 def instant_of(text: str, fallback: datetime) -> datetime:
     """Returns the instant that a record's text says, or another one where it says none."""
-    try:
-        instant = datetime.fromisoformat(text)
-    except ValueError:
-        return fallback
-    return instant if instant.utcoffset() is not None else fallback
+    return instant_in(text) or fallback

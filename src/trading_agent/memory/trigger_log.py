@@ -5,18 +5,25 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import anyio
 import anyio.from_thread
 import msgspec
 
 from trading_agent import files, json_lines
+from trading_agent.disk import Disk
 from trading_agent.errors import DeskUnusable, StorageError
 from trading_agent.events import Event, Outcome, StoreDamaged
-from trading_agent.files import Disk
 from trading_agent.trigger import Trigger
 
 FORMAT_VERSION = 1
+
+_SYNCED, _UNSYNCED = True, False
+
+
+Attempt = Annotated[int, msgspec.Meta(le=1 << 53)]
+"""A count of starts that can be added to: a larger one is damage."""
 
 
 class Header(msgspec.Struct, frozen=True, tag='header', tag_field='type'):
@@ -38,7 +45,7 @@ class Started(msgspec.Struct, frozen=True, tag='started', tag_field='type'):
 
     at: str
     id: str
-    attempt: int
+    attempt: Attempt
 
 
 class Interrupted(msgspec.Struct, frozen=True, tag='interrupted', tag_field='type', omit_defaults=True):
@@ -46,7 +53,7 @@ class Interrupted(msgspec.Struct, frozen=True, tag='interrupted', tag_field='typ
 
     at: str
     id: str
-    attempt: int
+    attempt: Attempt
     reason: str = 'stop'
 
 
@@ -90,6 +97,7 @@ class TriggerLog:
         self._lock = anyio.Lock()
         self._batch: _Batch | None = None
         self._told: set[int] = set()
+        self._synced: int | None = None
 
     async def read(self, apply: Callable[[list[Record]], None]) -> None:
         """Reads every record and closes a torn tail. A line that cannot be read is skipped and told.
@@ -119,7 +127,7 @@ class TriggerLog:
         line = b''.join(map(_line, records))
         if not sync:
             async with self._lock:
-                await self._disk.run(_append_unsynced, self.path, line)
+                await self._disk.run(self._write, line, _UNSYNCED)
                 apply()
             return
         batch = self._batch
@@ -140,13 +148,20 @@ class TriggerLog:
         # Should this be broken off in another way, nobody is told that it was written.
         batch.error = StorageError('append to', self.path, InterruptedError(errno.EINTR, os.strerror(errno.EINTR)))
         try:
-            await self._disk.run(files.append, self.path, b''.join(batch.lines))
+            await self._disk.run(self._write, b''.join(batch.lines), _SYNCED)
         except StorageError as error:
             batch.error = error
             return
         batch.error = None
         for apply in batch.applied:
             apply()
+
+    def _write(self, data: bytes, sync: bool) -> None:  # noqa: FBT001 - given by place, in a thread
+        size = files.append(self.path, data, sync=sync, synced=self._synced)
+        if sync:
+            self._synced = size
+        elif self._synced is None:
+            self._synced = size - len(data)
 
     async def archive(self, session_id: str, kept: Callable[[], Iterable[Record]]) -> bool:
         """Keeps the file under a session's name and goes on with a new one that begins with `kept()`.
@@ -169,6 +184,7 @@ class TriggerLog:
             files.sync_folder(self.path.parent)  # the last step of the earlier call may have failed
             return False
         files.replace(self.path, data)
+        self._synced = None
         return True
 
     def _read(self) -> list[Record]:
@@ -187,6 +203,7 @@ class TriggerLog:
                 )
             records.append(record)
         files.seal(self.path)
+        self._synced = None
         if not records:
             files.append(self.path, _line(Header(FORMAT_VERSION, self._desk)))
         return records
@@ -222,10 +239,6 @@ def open_triggers(path: Path) -> dict[str, Trigger]:
         elif isinstance(record, Closed):
             found.pop(record.id, None)
     return found
-
-
-def _append_unsynced(path: Path, line: bytes) -> None:
-    files.append(path, line, sync=False)
 
 
 def _line(record: Record) -> bytes:

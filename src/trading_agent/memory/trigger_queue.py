@@ -13,9 +13,9 @@ from pathlib import Path
 import anyio
 
 from trading_agent.clock import Clock, utc_text
+from trading_agent.disk import Disk
 from trading_agent.errors import DeskUnusable, StorageError
 from trading_agent.events import Event, Outcome, TriggerAccepted, TriggerClosed, TriggerRefused, WriteFailed
-from trading_agent.files import Disk
 from trading_agent.memory.trigger_entry import Closing, Entry, instant_of, records_of
 from trading_agent.memory.trigger_log import Accepted, Closed, Interrupted, Record, Started, TriggerLog
 from trading_agent.memory.trigger_order import TriggerOrder

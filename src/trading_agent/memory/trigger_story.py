@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from trading_agent import files, json_lines
-from trading_agent.clock import trading_date
+from trading_agent.clock import instant_in, trading_date
 from trading_agent.errors import StorageError
 from trading_agent.events import Outcome
 from trading_agent.memory.damage import Damage
@@ -98,24 +98,15 @@ class TriggerStory(msgspec.Struct, frozen=True):
     @property
     def due_at(self) -> datetime | None:
         """From when on it could be run: it was accepted, and its `not_before` had come."""
-        accepted = next((instant(step.at) for step in self.steps if step.what == 'accepted'), None)
+        accepted = next((instant_in(step.at) for step in self.steps if step.what == 'accepted'), None)
         not_before = self.trigger.not_before if self.trigger else None
         return max(filter(None, (accepted, not_before)), default=None)
 
     def waited(self, now: datetime) -> timedelta | None:
         """Returns how long it waited, from when it was due, for its first start or else its closing or `now`."""
-        ends = (instant(step.at) for step in self.steps if step.what in ('started', 'closed'))
+        ends = (instant_in(step.at) for step in self.steps if step.what in ('started', 'closed'))
         due = self.due_at
         return None if due is None else max(timedelta(), (next(ends, None) or now) - due)
-
-
-def instant(text: str) -> datetime | None:
-    """Reads a stored instant; None where it is none, or has no zone."""
-    try:
-        read = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return None if read.utcoffset() is None else read
 
 
 def tell_story(folder: Path, trigger_id: str, damaged: list[Damage] | None = None) -> TriggerStory | None:
@@ -196,7 +187,7 @@ def sessions_since(folder: Path, steps: list[Step]) -> list[str]:
     """
     names = (name.removesuffix('.jsonl') for name in files.names_in(folder) if name.endswith('.jsonl'))
     known = sorted(filter(is_session_id, names), key=split_session_id, reverse=True)
-    accepted = next((instant(step.at) for step in steps if step.what == 'accepted'), None)
+    accepted = next((instant_in(step.at) for step in steps if step.what == 'accepted'), None)
     if accepted is None:
         return known
     earliest = trading_date(accepted) - timedelta(days=1)

@@ -45,7 +45,7 @@ class BackendHealth:
         self._publish = publish
         self._cool_down = cool_down or COOL_DOWN_SECONDS
         self._until = 0.0
-        self._trying = False
+        self._trial: object | None = None
         self.disabled = ''
         self.failures = 0
         self.error = self.error_type = self.hint = ''
@@ -71,33 +71,41 @@ class BackendHealth:
             return ''
         if self.cools_for:
             return f'it is left alone for {self.cools_for:.0f} s more after: {self.error}'
-        return f'it is {"being tried" if self._trying else "tried with the next call"} after: {self.error}'
+        return f'it is {"being tried" if self._trial else "tried with the next call"} after: {self.error}'
 
     def may_be_asked(self) -> bool:
         """Whether a call may be made: it is up, or its cool-down is over and nobody is trying it yet."""
         if self.disabled:
             return False
-        return not self.failures or (not self._trying and anyio.current_time() >= self._until)
+        return not self.failures or (self._trial is None and anyio.current_time() >= self._until)
 
-    def begin(self) -> None:
-        """Says that a call begins; of a backend that has failed it is the trial, and there is one at a time."""
-        self._trying = bool(self.failures)
+    def begin(self) -> object:
+        """Says that a call begins; of a backend that has failed it is the trial, and there is one at a time.
 
-    def end(self) -> None:
+        Returns:
+            What stands for the call when it ends.
+        """
+        call = object()
+        if self.failures and self._trial is None:
+            self._trial = call
+        return call
+
+    def end(self, call: object) -> None:
         """Says that a call ended in a way that tells nothing of the backend: it was cut off, or its request refused."""
-        self._trying = False
+        if self._trial is call:
+            self._trial = None
 
     def answered(self) -> None:
         """Says that a call was answered."""
-        self._trying = False
+        self._trial = None
         if self.failures:
             failures, self.failures = self.failures, 0
             self.error = self.error_type = self.hint = ''
             self._publish(BackendUp(backend=self.name, failures=failures))
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: Exception, call: object | None = None) -> None:
         """Says that a call failed, so that it is left alone for a while."""
-        self._trying = False
+        self.end(call)
         first, longest = self._cool_down
         wait = min(first * 2 ** min(self.failures, 16), longest) * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
         asked_for = error.retry_after if isinstance(error, BackendBusy | BackendDown) else None

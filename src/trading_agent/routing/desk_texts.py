@@ -8,6 +8,7 @@ import msgspec
 
 from trading_agent import files
 from trading_agent.conversation.tools import Tool
+from trading_agent.memory.damage import DamageReport
 from trading_agent.memory.memory_file import MemoryFile
 from trading_agent.memory.skill_folder import skill_list
 from trading_agent.routing.turn_journal import Digests
@@ -37,10 +38,12 @@ class Surroundings:
         folder: The desk's folder.
         memory: Its Memory.md, or None.
         tools: Its tools, or None.
+        damage: Is told of bytes in AGENTS.md that are not UTF-8.
     """
 
-    def __init__(self, folder: Path, memory: MemoryFile | None, tools: DeskTools | None) -> None:
+    def __init__(self, folder: Path, memory: MemoryFile | None, tools: DeskTools | None, damage: DamageReport) -> None:
         self._folder = folder
+        self._damage = damage
         self._memory = memory
         self._tools = tools
 
@@ -50,10 +53,10 @@ class Surroundings:
         Raises:
             StorageError: One is there and cannot be read.
         """
-        instructions = files.read(self._folder / INSTRUCTIONS_NAME) or b''
+        path = self._folder / INSTRUCTIONS_NAME
         return DeskTexts(
             memory=self._memory.read().text if self._memory else '',
-            instructions=instructions.decode('utf-8-sig', errors='replace'),
+            instructions=self._damage.text_of(path, files.read(path) or b''),
             skills=[(skill.name, skill.description) for skill in skill_list(self._folder)],
         )
 

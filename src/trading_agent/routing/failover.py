@@ -140,16 +140,16 @@ class Failover:
         tries, anew = 0, False
         while True:
             tries += 1
-            backend.health.begin()
+            call = backend.health.begin()
             try:
                 reply = await self._call(backend, asking, await asking.turn_for(backend, anew=anew))
             except Exception as error:
                 wait = _wait_before(error, tries)
                 again = wait is not None or (isinstance(error, LostSession) and not anew)
                 if again or isinstance(error, _SAYS_NOTHING_OF_IT):
-                    backend.health.end()
+                    backend.health.end(call)
                 else:
-                    backend.health.failed(error)
+                    backend.health.failed(error, call)
                 if not isinstance(error, NotJournaled):
                     await asking.failed(backend, error)
                 if not again:
@@ -157,7 +157,7 @@ class Failover:
                 anew = anew or isinstance(error, LostSession)
                 await anyio.sleep(wait or 0)
             except BaseException:
-                backend.health.end()
+                backend.health.end(call)
                 raise
             else:
                 backend.health.answered()

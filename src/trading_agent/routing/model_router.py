@@ -16,9 +16,9 @@ import anyio
 from trading_agent.clock import Clock, utc_text
 from trading_agent.conversation.journal_folder import JournalFolder, UsageTotals, usage_counts
 from trading_agent.conversation.records import Cause
+from trading_agent.disk import Disk
 from trading_agent.errors import BackendError, NoBackend, OutcomeUnknown, StorageError, TurnRefused
 from trading_agent.events import Event, WriteFailed
-from trading_agent.files import Disk
 from trading_agent.memory.exchange import answer_to
 from trading_agent.memory.memory_file import MemoryFile
 from trading_agent.memory.session_state import RouteState, SessionState, split_session_id
@@ -81,7 +81,7 @@ class ModelRouter:
         self._clock = clock
         self._disk = disk or Disk()
         desk_folder = store.directory.parent
-        self._around = Surroundings(desk_folder, memory, tools)
+        self._around = Surroundings(desk_folder, memory, tools, store.damage)
         folder = journals or JournalFolder(desk_folder / 'journal', desk, clock.now)
         self._journal = TurnJournal(desk, folder, publish, clock, self._disk, read_only=self._around.is_read_only)
         self._failover = Failover(
@@ -160,7 +160,9 @@ class ModelRouter:
         await self._disk.run(self._store.seal, state.session_id)
         self._exchanges = await self._disk.run(self._store.exchanges, state.session_id)
         await self._disk.run(self._pick_up_journal, state)
-        self._state = state
+        # A line that cannot be read any more is not counted: whoever had it behind him is told what follows once more.
+        lost = self._store.damage.lines_in(self._store.log_path(state.session_id))
+        self._state = state.seen_at_most(len(self._exchanges), lost)
         return True
 
     def _pick_up_journal(self, state: SessionState) -> None:

@@ -3,12 +3,13 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 import anyio.to_thread
 
+from trading_agent.clock import instant_in
 from trading_agent.conversation.agent import Agent
 from trading_agent.conversation.history import History
 from trading_agent.conversation.schema import AnswerSchema
@@ -264,11 +265,7 @@ def _with_state(event: TurnEvent, state: dict[str, Any] | None) -> TurnEvent:
 
 def _instant(text: str | None) -> datetime | None:
     """Returns an ISO 8601 string as an instant, one without a zone taken for UTC; None for what is none."""
-    try:
-        instant = datetime.fromisoformat(text or '')
-    except ValueError:
-        return None
-    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+    return instant_in(text or '') or instant_in(f'{text}Z')
 
 
 def _timestamp(instant: datetime | None) -> float:

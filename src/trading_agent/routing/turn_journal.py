@@ -12,9 +12,9 @@ from trading_agent.conversation.journal import Journal
 from trading_agent.conversation.journal_folder import JournaledTurn, JournalFolder, UsageTotals
 from trading_agent.conversation.recorder import Recorder, TurnRecords
 from trading_agent.conversation.records import AnyRecord, CallFailed, Cause, TurnBegun, TurnCut, TurnEnded
+from trading_agent.disk import Disk
 from trading_agent.errors import BackendError, StorageError
 from trading_agent.events import Event, ToolCalled, ToolFailed, TurnOutput, WriteFailed
-from trading_agent.files import Disk
 from trading_agent.memory.session_state import split_session_id
 from trading_agent.messages import Usage
 from trading_agent.routing.backend import Backend

@@ -12,8 +12,8 @@ import msgspec
 
 from trading_agent.clock import Clock
 from trading_agent.conversation.tools import Tool
+from trading_agent.disk import Disk
 from trading_agent.errors import TradingAgentError
-from trading_agent.files import Disk
 from trading_agent.memory.day_notes import DayNotes
 from trading_agent.memory.skill_folder import read_skill
 from trading_agent.tools.mcp_servers import McpServers, allowed
@@ -69,6 +69,7 @@ class DeskTools:
     ) -> None:
         self.desk = desk
         self.folder = folder
+        self.notes = DayNotes(folder)
         self.send = send
         self.open_wake_ups = open_wake_ups
         self.clock = clock
@@ -135,7 +136,7 @@ class _Turn:
             text: What is worth remembering, in a sentence or two.
         """
         desk = self._desk
-        await self._disk(DayNotes(desk.folder).add, self._session_id, text, desk.clock.now())
+        await self._disk(desk.notes.add, self._session_id, text, desk.clock.now())
         return 'The note is kept.'
 
     async def read_skill(self, name: str) -> str:

@@ -43,7 +43,7 @@ from trading_agent.daemon.sources.http_server import (
     remove_socket,
     unexpected,
 )
-from trading_agent.daemon.sources.request_body import BadRequest, read_body
+from trading_agent.daemon.sources.request_body import BadRequest, Room, read_body
 from trading_agent.daemon.sources.trigger_request import Follower, decode_request, refusal
 from trading_agent.daemon.status import ControlPort
 from trading_agent.errors import ConfigurationError, DeskUnusable, InvalidTrigger, TradingAgentError
@@ -60,6 +60,9 @@ Handler = Callable[[Request], Awaitable[Response]]
 MAX_BODY_BYTES = MAX_TEXT_BYTES * 6 + (64 << 10)
 """Room for the longest text with every character escaped as six, and for the other fields."""
 
+MOST_BYTES_AT_ONCE = 64 << 20
+"""How much of all bodies together is held while they are being read."""
+
 _EVENTS_AT_ONCE = 256
 
 
@@ -74,6 +77,7 @@ class ControlServer:
         max_body_bytes: The longest body of a request; a longer one is answered with 413.
         run_id: The daemon's run, as events tell it.
         backends: What the daemon can be asked about its backends; None where it cannot.
+        open_from: Until this is set requests wait, since the desks are not known yet; None for open at once.
     """
 
     def __init__(
@@ -86,6 +90,7 @@ class ControlServer:
         max_body_bytes: int = MAX_BODY_BYTES,
         run_id: str,
         backends: BackendsPort | None = None,
+        open_from: anyio.Event | None = None,
     ) -> None:
         self._bus = bus
         self._port = port
@@ -93,9 +98,11 @@ class ControlServer:
         self._path = socket_path
         self._group = group
         self._max_body_bytes = max_body_bytes
+        self._room = Room(MOST_BYTES_AT_ONCE)
         self._run_id = run_id
         self._stopping = anyio.Event()
         self._backends = None if backends is None else BackendCommands(backends, self._stopping)
+        self._open_from = open_from
         self._server: SocketServer | None = None
 
     @property
@@ -180,6 +187,8 @@ class ControlServer:
                     if name not in parameters:
                         hint = did_you_mean(name, parameters) or 'leave it out'
                         return error_answer(400, f'there is no parameter {name!r}', hint)
+                if not await self._opened():
+                    return error_answer(503, 'the daemon is stopping', 'ask again once it runs')
                 return await handler(request)
             except ClientDisconnect:
                 return Response(status_code=400)
@@ -193,6 +202,21 @@ class ControlServer:
         # A stream has no end that a HEAD could wait for.
         (route.methods or set()).discard('HEAD')
         return route
+
+    async def _opened(self) -> bool:
+        """Returns once the desks are known; False when the server stops before they are."""
+        if self._open_from is None or self._open_from.is_set():
+            return True
+        async with anyio.create_task_group() as first:
+
+            async def stopped() -> None:
+                await self._stopping.wait()
+                first.cancel_scope.cancel()
+
+            first.start_soon(stopped)
+            await self._open_from.wait()
+            first.cancel_scope.cancel()
+        return self._open_from.is_set()
 
     # -- what can be asked -------------------------------------------------------------------------------------
 
@@ -236,7 +260,7 @@ class ControlServer:
         wait = request.query_params.get('wait', 'false')
         if wait not in ('true', 'false'):
             return error_answer(400, f'wait is true or false, not {wait!r}')
-        body = await read_body(request, self._max_body_bytes)
+        body = await read_body(request, self._max_body_bytes, self._room)
         if body is None:
             return self._refused(Receipt('', desk, 'refused', 'too_large'))
         given_id = ''

@@ -24,6 +24,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from trading_agent import files
+from trading_agent.daemon.sources.connections import MAX_HEAD_BYTES, Connection
 from trading_agent.errors import ConfigurationError, Problem, StorageError
 
 _LOGGER = logging.getLogger(__name__)
@@ -225,12 +226,13 @@ class SocketServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http='h11',
+                http=Connection,
+                h11_max_incomplete_event_size=MAX_HEAD_BYTES,
                 ws='none',
                 lifespan='off',
                 interface='asgi3',
                 log_config=None,
-                log_level='warning',
+                log_level='error',  # what a client does wrong is for the client, and not for the log
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,

@@ -21,9 +21,9 @@ from trading_agent.clock import Clock
 from trading_agent.daemon.sources.inbox_desk import DeskInbox, Identity
 from trading_agent.daemon.sources.inbox_file import SOURCE
 from trading_agent.daemon.sources.inbox_folder import InboxFolder
+from trading_agent.disk import Disk
 from trading_agent.event_bus import EventBus
 from trading_agent.events import ComponentFailed
-from trading_agent.files import Disk
 from trading_agent.trigger import storable
 
 LAST_FILE_SECONDS = 1.0
@@ -61,9 +61,7 @@ class InboxSource:
         self._inboxes = inboxes if callable(inboxes) else lambda: inboxes
         self._disk = disk
         self._rescan_every = rescan_every
-        self._new_desk = partial(
-            DeskInbox, bus=bus, clock=clock, disk=disk, max_size=max_size, settle_seconds=settle_seconds
-        )
+        self._new_desk = partial(DeskInbox, bus=bus, clock=clock, max_size=max_size, settle_seconds=settle_seconds)
         self._desks: dict[str, tuple[Path, DeskInbox, anyio.CancelScope]] = {}
         self._seen: dict[str, Identity] = {}
         self._stopped = False
@@ -118,7 +116,8 @@ class InboxSource:
         for desk, path in wanted.items():
             if desk not in self._desks:
                 self._seen.pop(desk, None)
-                inbox = self._new_desk(desk, InboxFolder(path), on_look=partial(self._looked, desk))
+                disk = self._disk.share()  # each inbox may be on another one
+                inbox = self._new_desk(desk, InboxFolder(path), disk=disk, on_look=partial(self._looked, desk))
                 scope = anyio.CancelScope()
                 self._desks[desk] = (path, inbox, scope)
                 group.start_soon(self._run_desk, inbox, scope)

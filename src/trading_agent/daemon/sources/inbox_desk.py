@@ -20,10 +20,10 @@ from trading_agent.daemon.sources.inbox_file import (
     trigger_from,
 )
 from trading_agent.daemon.sources.inbox_folder import InboxFolder
+from trading_agent.disk import Disk
 from trading_agent.errors import StorageError
 from trading_agent.event_bus import EventBus
 from trading_agent.events import ComponentFailed, TriggerRefused, WriteFailed
-from trading_agent.files import Disk
 from trading_agent.trigger import Trigger, storable
 
 Identity = tuple[int, int]

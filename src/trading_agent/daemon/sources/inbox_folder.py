@@ -158,7 +158,7 @@ class InboxFolder:
         if _found_at(path, found.name) != found:
             return False
         files.move(path, destination)
-        if _found_at(destination, found.name) == found:
+        if _found_at(destination, found.name) in (found, None):  # None: somebody has taken it from there already
             return True
         # Between the look and the rename another file took its place: that one has not been taken yet.
         self._give_back(destination, found.name)

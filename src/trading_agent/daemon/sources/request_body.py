@@ -19,14 +19,54 @@ class BadRequest(TradingAgentError):
     """Raised when a request makes no sense: nothing was done."""
 
 
-async def read_body(request: Request, most: int) -> bytes | None:
-    """Reads the body, or returns None where it is longer than `most` bytes."""
+class NoRoom(TradingAgentError):
+    """Raised when other clients send so much at this moment that there is no room for more."""
+
+
+class Room:
+    """How much of the bodies that are being read is held at once, over all requests.
+
+    Args:
+        size: How many bytes.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = self._left = size
+
+    def take(self, size: int) -> None:
+        """Takes room for some bytes.
+
+        Raises:
+            NoRoom: There is none.
+        """
+        self._left -= size
+        if self._left < 0:
+            what = f'the daemon is being sent more than {self._size >> 20} MiB at once'
+            raise NoRoom(what, 'send it again in a moment')
+
+    def give_back(self, size: int) -> None:
+        """Gives back what was taken."""
+        self._left += size
+
+
+async def read_body(request: Request, most: int, room: Room) -> bytes | None:
+    """Reads the body, or returns None where it is longer than `most` bytes.
+
+    Raises:
+        NoRoom: Other bodies take up all the room that there is.
+    """
     body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > most:
-            return None
-    return bytes(body)
+    taken = 0
+    try:
+        async for piece in request.stream():
+            taken += len(piece)
+            room.take(len(piece))
+            body += piece
+            if len(body) > most:
+                return None
+        return bytes(body)
+    finally:
+        room.give_back(taken)
 
 
 def decode_body(body: bytes, kind: type[T], *, example: str, hints: Mapping[str, str]) -> T:
