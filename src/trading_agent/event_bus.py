@@ -7,6 +7,7 @@ text they have. A subscriber that falls behind what it holds skips ahead and is 
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -40,10 +41,10 @@ class EventBus:
 
     def __init__(self, capacity: int = 1 << 15) -> None:
         self._ring: list[Stamped] = []
-        self._lengths: list[int] = []
         self._capacity = capacity
         self._published = 0
-        self._oldest = 0
+        self._first = 0  # those before made room for others
+        self._held: deque[tuple[int, int]] = deque()  # the place of each event with content, and how much it has
         self._content = 0
         self._content_of: dict[type[Event], tuple[str, ...]] = {}
         self._seq = 0
@@ -62,38 +63,40 @@ class EventBus:
         """Tells an event. Never blocks, and never raises for what a subscriber does."""
         self._seq += event.logged
         stamped = Stamped(self._seq, datetime.now(UTC), event)
-        length = 0
-        names = self._content_of.get(type(event))
-        for name in self._find_content(event) if names is None else names:
-            length += len(getattr(event, name) or '')
-        place = self._published % self._capacity
         if self._published < self._capacity:
             self._ring.append(stamped)
-            self._lengths.append(length)
         else:
-            if self._published - self._oldest == self._capacity:
-                self._oldest += 1
-                self._content -= self._lengths[place]
-            self._ring[place], self._lengths[place] = stamped, length
+            self._ring[self._published % self._capacity] = stamped
         self._published += 1
-        self._content += length
-        if self._content > CONTENT_CHARACTERS:
-            self._make_room()
+        names = self._content_of.get(type(event))
+        if names is None or names:
+            self._hold(event)
         if self._waiting and not self._wake_scheduled:
             self._wake_scheduled = True
             next(iter(self._waiting)).get_loop().call_soon(self._wake)
 
-    def _find_content(self, event: Event) -> tuple[str, ...]:
-        names = tuple(name for name in event.__struct_fields__ if name in CONTENT_FIELDS)
-        self._content_of[type(event)] = names
-        return names
+    @property
+    def _oldest(self) -> int:
+        """The place of the oldest event that can still be read."""
+        return max(self._first, self._published - self._capacity)
 
-    def _make_room(self) -> None:
-        while self._content > CONTENT_CHARACTERS and self._oldest < self._published - 1:
-            place = self._oldest % self._capacity
-            self._content -= self._lengths[place]
-            self._ring[place] = _LET_GO
-            self._oldest += 1
+    def _hold(self, event: Event) -> None:
+        """Counts what the event that was just published holds, and lets go of the oldest ones where it is too much."""
+        kind = type(event)
+        if kind not in self._content_of:
+            self._content_of[kind] = tuple(name for name in event.__struct_fields__ if name in CONTENT_FIELDS)
+        length = 0
+        for name in self._content_of[kind]:
+            length += len(getattr(event, name) or '')
+        self._held.append((self._published - 1, length))
+        self._content += length
+        overwritten = self._published - self._capacity
+        while len(self._held) > 1 and (self._content > CONTENT_CHARACTERS or self._held[0][0] < overwritten):
+            place, length = self._held.popleft()
+            self._content -= length
+            if place >= overwritten:
+                self._ring[place % self._capacity] = _LET_GO
+                self._first = place + 1
 
     def _wake(self) -> None:
         self._wake_scheduled = False

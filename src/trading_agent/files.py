@@ -71,8 +71,8 @@ def append(
     """Appends whole lines to a file, made where it is missing, and syncs them.
 
     A torn line at the end, whoever left it there, is closed first, so that it never swallows the next one. When
-    the sync fails, the bytes are written again in place from memory and synced: after a failed fdatasync(2) a
-    second one may succeed although the data is gone. Threads and processes that append to one file take turns.
+    the sync fails, the bytes are written again from memory and synced: after a failed fdatasync(2) a second one may
+    succeed although the data is gone, see `syncs`. Threads and processes that append to one file take turns.
 
     Args:
         path: The file. Its folder exists.
@@ -94,27 +94,26 @@ def append(
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         end = os.fstat(descriptor).st_size
         data = data(end) if callable(data) else data
-        if once and os.pread(descriptor, len(data) + 1, max(0, end - len(data) - 1)) in (data, b'\n' + data):
-            end -= len(data)
+        start = min(end, synced) if sync and synced is not None else end
+        begin = max(0, min(start, end - (len(data) if once else 0) - 1))
+        tail = os.pread(descriptor, end - begin, begin) if end else b''
+        if once and tail[-len(data) - 1 :] in (data, b'\n' + data):
+            end, tail = end - len(data), tail[: -len(data)]
+            start = min(start, end)
         if not end:
             os.fchmod(descriptor, 0o600)
-        elif os.pread(descriptor, 1, end - 1) != b'\n':
+        elif not tail.endswith(b'\n'):
             data = b'\n' + data
-        start = min(end, synced) if sync and synced is not None else end
-        unsynced = os.pread(descriptor, end - start, start) + data
+        unsynced = tail[start - begin :] + data
         try:
             syncs.write_all(descriptor, unsynced, start)
             if sync:
-                syncs.sync_or_rewrite(descriptor, unsynced, start, path)
+                syncs.sync_or_rewrite(descriptor, unsynced, start, path, end - start)
                 if not end:  # the first line: until now the file's name may be in memory only
                     sync_folder(path.parent)
         except OSError:
             with suppress(OSError):
-                os.ftruncate(descriptor, end)
-            if start < end:
-                with suppress(OSError):  # in other places, should these have failed
-                    syncs.forget_pages(descriptor)
-                    syncs.write_all(descriptor, unsynced[: end - start], start)
+                os.ftruncate(descriptor, min(end, os.fstat(descriptor).st_size))
             raise
         return end + len(data)
 
@@ -126,16 +125,23 @@ def seal(path: Path) -> bool:
         Whether it was torn. A missing file is not.
     """
     with storage_errors('seal', path), suppress(FileNotFoundError), _opened(path, os.O_RDWR) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         end = os.fstat(descriptor).st_size
         start = max(0, end - (1 << 20))
         tail = os.pread(descriptor, end - start, start)
         torn = bool(tail) and not tail.endswith(b'\n')
+        closed = tail + (b'\n' if torn else b'')
         # A sync that failed under an earlier process may have left these bytes in memory only, marked as clean.
-        os.fdatasync(descriptor)
-        syncs.forget_pages(descriptor)
-        is_there = os.pread(descriptor, end - start, start) == tail
-        again = tail.rfind(b'\n', 0, len(tail) - 1) + 1 if is_there else 0
-        syncs.write_again(descriptor, tail[again:] + (b'\n' if torn else b''), start + again)
+        there = syncs.on_disk(descriptor, end - start, start)
+        if there == tail:
+            last_line = tail.rfind(b'\n', 0, len(tail) - 1) + 1
+            syncs.write_all(descriptor, closed[last_line:], start + last_line)
+            os.fdatasync(descriptor)
+        else:
+            same = next(
+                (at for at, (one, other) in enumerate(zip(there, tail, strict=False)) if one != other), len(there)
+            )
+            syncs.write_again(descriptor, closed[same:], start + same, len(tail) - same)
         sync_folder(path.parent)
         return torn
     return False

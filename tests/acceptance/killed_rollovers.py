@@ -24,7 +24,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from trading_agent import files
+from trading_agent import files, swap
 from trading_agent.clock import INDIA, ManualClock
 from trading_agent.config import Backend, Config
 from trading_agent.daemon.daemon import Daemon
@@ -33,6 +33,7 @@ from trading_agent.events import Event
 PRIMITIVES = {
     files: ('append', 'replace', 'create', 'link', 'move', 'remove'),
     os: ('pwrite', 'replace', 'link', 'ftruncate'),
+    swap: ('exchange',),
 }
 """A sync is none of them: before it everything is as it is before the next one, for a killed process loses no page."""
 

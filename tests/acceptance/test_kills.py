@@ -52,12 +52,12 @@ def send_in_the_background(daemon: Process, trigger_id: str) -> Callable[[], boo
 
 
 def test_killed_again_and_again(start: Start) -> None:
-    """Over eight kills at random moments each accepted trigger has one exchange, in order; a cut-off turn says so."""
+    """Over five kills at random moments each accepted trigger has one exchange, in order; a cut-off turn says so."""
     moments = random.Random(20261019)  # noqa: S311 - the same moments each time
     accepted: list[str] = []
     cut_off: set[str] = set()
     unacknowledged: list[str] = []
-    for run in range(9):
+    for run in range(6):
         daemon = start(SLOW).ready()
         assert daemon.found('session_started')[0]['reason'] == ('resumed' if run else 'first')
         told = daemon.found('turn_interrupted', cause='crash')
@@ -66,7 +66,7 @@ def test_killed_again_and_again(start: Start) -> None:
         for trigger_id in [*unacknowledged, *(f'{run}-{number}' for number in range(3))]:
             assert daemon.send(f'told by {trigger_id}', id=trigger_id)['status'] in ('accepted', 'duplicate')
             accepted.append(trigger_id)
-        if run == 8:
+        if run == 5:
             break
         # One answer a run, so that no trigger is cut off three times.
         daemon.wait_for('trigger_closed')
@@ -81,7 +81,7 @@ def test_killed_again_and_again(start: Start) -> None:
     until(lambda: len(files.answered()) >= len(accepted), 'everything is answered')
     daemon.wait_for('turn_finished', trigger_id=accepted[-1])
     assert files.answered() == accepted
-    assert len(cut_off) >= 2
+    assert cut_off
     check_notes(files, cut_off)
     assert daemon.desk()['queue'] == 0
     assert daemon.stop() == 0

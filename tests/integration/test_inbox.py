@@ -603,6 +603,49 @@ async def test_a_file_put_in_place_at_the_last_moment_is_given_back(box: Box, mo
     assert names(box.inbox) == []
 
 
+async def test_a_file_that_is_taken_from_done_at_once(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that somebody tidies away in the moment in which it was filed is done: nothing is told of it."""
+    real_move = files.move
+
+    def move(path: Path, destination: Path) -> None:
+        real_move(path, destination)
+        destination.unlink()
+
+    monkeypatch.setattr(files, 'move', move)
+    async with running(box.source()):
+        await until(box.inbox.is_dir)
+        put(box.inbox / 'a.txt', 'a')
+        await until(lambda: box.main.got and not names(box.inbox))
+    assert box.told() == []
+    assert len(box.main.receipts) == 1
+
+
+async def test_what_is_filed_is_its_owners_alone(box: Box, tmp_path: Path) -> None:
+    """A file that others might read is 0600 once it is filed; one that has a name elsewhere too keeps its mode."""
+    box.inbox.mkdir(parents=True)
+    (tmp_path / 'elsewhere.txt').write_text('elsewhere')
+    os.link(tmp_path / 'elsewhere.txt', box.inbox / 'elsewhere.txt')
+    (box.inbox / 'a.txt').write_text('a')
+    (box.inbox / 'a.doc').write_text('what is it?')
+    for path in box.inbox.iterdir():
+        path.chmod(0o644)
+    async with running(box.source()):
+        await until(lambda: names(box.done) == ['a.txt', 'elsewhere.txt'] and not names(box.inbox))
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in [*box.done.iterdir(), *box.rejected.iterdir()]}
+    assert modes == {'a.txt': 0o600, 'elsewhere.txt': 0o644, 'a.doc': 0o600, 'a.doc.reason': 0o600}
+
+
+async def test_a_name_that_is_no_text(box: Box) -> None:
+    """A file whose name is not UTF-8 is sent, and watching goes on: nobody is told that it does not work."""
+    async with running(box.source()):
+        await until(box.inbox.is_dir)
+        await anyio.sleep(0.3)  # until the watch is in place
+        for name in (b'\xff\xfe.txt', b'a.txt'):
+            (box.inbox / os.fsdecode(name)).write_text('a')
+            await until(lambda: name in map(os.fsencode, names(box.done)))  # noqa: B023 - awaited here
+    assert box.told() == []
+
+
 async def test_a_file_taken_away_is_forgotten(box: Box) -> None:
     """A file that is removed while it is being sent ends in nothing worse than that."""
 

@@ -452,6 +452,37 @@ def test_what_was_not_synced_is_written_again_with_what_is(tmp_path: Path, monke
     assert (verify(path).records, verify(path).broken) == (5, None)
 
 
+@pytest.mark.parametrize('closes', [False, True])
+def test_what_the_disk_did_not_even_take_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, closes: bool
+) -> None:
+    """What was written, not synced, and taken along by a sync that failed for good, is there as soon as it can be."""
+    path = _journal(tmp_path, 2)
+    journal = Journal(path)
+    journal.append(MessageSaid(message=UserMessage('shown')))
+    real_sync = os.fdatasync
+
+    def refuse(*_: object) -> int:
+        raise OSError(28, 'No space left on device')
+
+    def sync(descriptor: int) -> None:
+        broken.setattr(os, 'pwrite', refuse)
+        refuse(descriptor)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, 'fdatasync', sync)
+        with pytest.raises(StorageError):
+            journal.append(MessageSaid(message=UserMessage('refused')), sync=True)
+    assert b'shown' not in path.read_bytes(), 'nothing was taken along'
+    assert os.fdatasync is real_sync
+    if closes:
+        journal.close()
+    else:
+        journal.append(MessageSaid(message=UserMessage('taken')), sync=True)
+    assert (verify(path).records, verify(path).broken) == (3 if closes else 4, None)
+    assert b'shown' in path.read_bytes()
+
+
 WRITER = """
 import sys
 from pathlib import Path

@@ -44,6 +44,8 @@ from cli_fakes import call, lonely
 from daemon_fakes import MORNING, answered, config_for, daemon_of, until
 from keeper_fakes import spare_the_disk
 
+from trading_agent.audit.desk_audit import audit_desk
+from trading_agent.audit.findings import DeskReport
 from trading_agent.audit.holder import find_holder
 from trading_agent.audit.workspace_audit import audit
 from trading_agent.clock import ManualClock
@@ -717,6 +719,21 @@ async def test_no_false_alarm_beside_a_daemon(fast: Path, days: int) -> None:
     found = audit(fast)
     assert found.ok
     assert all(desk.sessions > 5 < desk.exchanges for desk in found.desks)
+
+
+def test_a_daemon_that_comes_meanwhile(ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a daemon comes while the files are read they are read again, and what it may be writing is not judged."""
+    lock = Lock(ws / 'trading-agent.lock')
+
+    def with_a_daemon(workspace: Path, desk: str, *, busy: bool) -> DeskReport:
+        if not busy and desk == 'main':
+            assert lock.acquire() is None
+            add(ws / TRIGGERS, b'{"type":"acc')
+        return audit_desk(workspace, desk, busy=busy)
+
+    monkeypatch.setattr('trading_agent.audit.workspace_audit.audit_desk', with_a_daemon)
+    assert audit(ws).ok
+    lock.release()
 
 
 async def test_what_is_damaged_is_told_beside_a_daemon(fast: Path) -> None:

@@ -5,7 +5,7 @@ import gc
 import json
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from copy import deepcopy
 from typing import Any
@@ -381,6 +381,15 @@ async def interrupt() -> None:
     await anyio.sleep_forever()
 
 
+@pytest.fixture
+def _ctrl_c() -> Iterator[None]:
+    """Lets SIGINT be Python's own: a shell starts what is in the background with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures('_ctrl_c')
 def test_ctrl_c_ends_a_turn() -> None:
     """It cancels the turn, closes the provider, and comes out as KeyboardInterrupt; the session can go on."""
     session, provider = session_of([interrupt], [TextPiece('a'), interrupt], 'yes')

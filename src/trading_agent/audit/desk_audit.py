@@ -5,6 +5,7 @@ in the later ones by then: triggers, state, each log, and its journal. What is w
 """
 
 from collections.abc import Iterable
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 
@@ -21,7 +22,13 @@ from trading_agent.memory.session_state import SessionState, is_session_id, spli
 
 
 class DeskAudit:
-    """Reads all files of one desk; see `audit_desk`."""
+    """Reads all files of one desk, the first of them at once.
+
+    Args:
+        workspace: The workspace.
+        desk: The desk, which has a folder.
+        busy: Whether a daemon may be writing at the same time.
+    """
 
     def __init__(self, workspace: Path, desk: str, *, busy: bool) -> None:
         self._workspace = workspace
@@ -81,10 +88,15 @@ class DeskAudit:
 
     def _is_put_away(self, session_id: str) -> bool:
         """Returns whether a session is older than all that is here, or its log was put away."""
-        if session_id in self._compressed:
-            return True
-        here = {*self._logs.exchanges, *self._journals.headers}
-        return not here or all(split_session_id(session_id) < split_session_id(other) for other in here)
+        return session_id in self._compressed or self._oldest is None or split_session_id(session_id) < self._oldest
+
+    @cached_property
+    def _oldest(self) -> tuple[date, int] | None:
+        return min(map(split_session_id, {*self._logs.exchanges, *self._journals.headers}), default=None)
+
+    @cached_property
+    def _newest_log(self) -> tuple[date, int] | None:
+        return max(map(split_session_id, self._logs.exchanges), default=None)
 
     def _has(self, path: str) -> bool:
         return (self._workspace / path).exists()
@@ -100,7 +112,7 @@ class DeskAudit:
                 self._desk.files.of(path, 'exchanges').problem('is missing: the session has a journal')
 
     def _compare_sessions(self) -> None:
-        self._journals.compare_all(filter(self._is_put_away, self._order_and_before))
+        self._journals.compare_all(filter(self._is_put_away, self._followed))
         self._find_missing_journals()
         for session_id, answered in self._logs.sessions_without_log():
             if not is_session_id(session_id):
@@ -137,7 +149,8 @@ class DeskAudit:
         return filter(is_session_id, names)
 
     @property
-    def _order_and_before(self) -> Iterable[str]:
+    def _followed(self) -> Iterable[str]:
+        """The sessions that the journals say they follow."""
         for header in self._journals.headers.values():
             if header is not None and is_session_id(header.previous_session_id):
                 yield header.previous_session_id
@@ -149,8 +162,7 @@ class DeskAudit:
 
     def _is_newest(self, session_id: str) -> bool:
         """Returns whether a session follows all that are here: a crash came before its log was made."""
-        here = self._logs.exchanges
-        return all(split_session_id(session_id) > split_session_id(other) for other in here)
+        return self._newest_log is None or split_session_id(session_id) > self._newest_log
 
     def _find_missing_journals(self) -> None:
         """Tells of sessions without a journal, of a desk that keeps journals; they have not always been kept."""
@@ -194,15 +206,11 @@ class DeskAudit:
     def _compare_newest(self, state: SessionState, rollover: RolloverRecord | None) -> None:
         """Sees that the state names the session that no other one follows."""
         following = rollover.new_session_id if rollover is not None else None
-        newest: str | None
         if self._journals.headers:
-            after = self._journals.follower(state.session_id)
-            newest = after or state.session_id
+            newest = self._journals.follower(state.session_id) or state.session_id
         else:
-            ids = sorted(self._logs.exchanges, key=split_session_id, reverse=True)
-            with_exchanges = [each for each in ids if self._logs.exchanges[each]]
-            later = [each for each in with_exchanges if split_session_id(each) > split_session_id(state.session_id)]
-            newest = later[0] if later else state.session_id
+            with_exchanges = [session_id for session_id, exchanges in self._logs.exchanges.items() if exchanges]
+            newest = max([state.session_id, *with_exchanges], key=split_session_id)
         if newest not in (state.session_id, following):
             self._documents.state_report.problem(f'names the session {state.session_id}, and {newest} follows it')
 

@@ -126,9 +126,7 @@ class SessionLogs:
         """Holds exchanges against what became of triggers; returns whether one that was answered is not there."""
         answered = self._triggers.answered.pop(session_id, {})
         there = {trigger_id for exchange in logged for trigger_id in exchange.answers}
-        covered = session_id in self._triggers.archived or (
-            self._triggers.is_there and session_id in self._journals.headers and not self._journals.follower(session_id)
-        )
+        covered = self._has_all_triggers_of(session_id)
         lost = [(trigger_id, spot) for trigger_id, spot in answered.items() if trigger_id not in there]
         for trigger_id, spot in lost:
             what = f'the trigger {trigger_id} is closed as answered, and {report.path} has no exchange of it'
@@ -146,6 +144,12 @@ class SessionLogs:
                     what = f'the trigger {trigger_id} is answered here, and no file of triggers knows it'
                     report.problem(what, exchange.line, exchange.offset)
         return bool(lost)
+
+    def _has_all_triggers_of(self, session_id: str) -> bool:
+        """Returns whether the file that has to know each trigger of a session is there: its archive, or that of now."""
+        is_current = session_id in self._journals.headers and not self._journals.follower(session_id)
+        is_there = session_id in self._triggers.archived or (is_current and self._triggers.is_there)
+        return is_there and self._triggers.is_whole
 
     def sessions_without_log(self) -> Iterator[tuple[str, dict[str, Spot]]]:
         """Yields each session that triggers were answered in and that has no log, with these triggers."""

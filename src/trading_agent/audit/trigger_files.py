@@ -56,6 +56,7 @@ class TriggerFacts:
         accepted: How many were accepted.
         is_there: Whether there is a file of now.
         archived: The sessions whose triggers are archived.
+        is_whole: Whether all of the files could be read.
     """
 
     answered: dict[str, dict[str, Spot]] = field(default_factory=dict)
@@ -64,6 +65,7 @@ class TriggerFacts:
     accepted: int = 0
     is_there: bool = False
     archived: Sequence[str] = ()
+    is_whole: bool = True
 
 
 class TriggerFiles:
@@ -162,7 +164,7 @@ class TriggerFiles:
                 self._remember(report.path, record, number, offset)
             elif isinstance(record, Header):
                 if not self._is_known(report, record, number, offset, is_begun=bool(known.open or known.closed)):
-                    self._before = None
+                    self._before, self._facts.is_whole = None, False
                     return _Known()
             elif isinstance(record, Accepted):
                 in_heading = False
@@ -178,6 +180,7 @@ class TriggerFiles:
                 report.problem(what, number, offset)
         if not report.records and not report.problems and self._journals.headers:
             report.problem('is empty')
+        self._facts.is_whole &= all(found.line is not None for found in report.problems)
         report.settle(contradicted=contradicted)
         self._compare_with_before(known)
         self._before = report, known

@@ -81,6 +81,7 @@ class Journal:
         self._writing = threading.Lock()
         self._size = -1
         self._synced: int | None = None
+        self._unsynced = b''
         self._number = 0
         self._digest = ''
         self.header = _header_of(path)
@@ -108,11 +109,12 @@ class Journal:
             StorageError: They could not be written or synced; the file holds what it held before.
         """
         with self._writing:
-            number, digest = 0, ''
+            number, digest, added = 0, '', b''
 
             def lines(size: int) -> bytes:
-                nonlocal number, digest
-                if size != self._size:  # begun by an earlier process, or written to by another
+                nonlocal number, digest, added
+                lost = self._lost(size)
+                if size + len(lost) != self._size:  # begun by an earlier process, or written to by another
                     self._number, self._digest = _end_of(self.path)
                 if self._synced is None:
                     self._synced = size
@@ -125,12 +127,20 @@ class Journal:
                     line = json_lines.encode(stamped)
                     digest = digest_of(line[:-1])
                     written.append(line)
-                return b''.join(written)
+                added = b''.join(written)
+                return lost + added
 
             self._size = files.append(self.path, lines, sync=sync, synced=self._synced)
             self._number, self._digest = number, digest
+            self._unsynced += added
             if sync:
-                self._synced = self._size
+                self._synced, self._unsynced = self._size, b''
+
+    def _lost(self, size: int) -> bytes:
+        """Returns what a sync that failed has taken from the end of the file: the disk did not even take it again."""
+        if self._synced is None or size < self._synced or self._synced + len(self._unsynced) != self._size:
+            return b''
+        return self._unsynced[size - self._synced :]
 
     def close(self) -> str:
         """Puts all of it on the disk and returns the digest of its last line; appending reopens it.
@@ -139,8 +149,8 @@ class Journal:
             StorageError: It could not be synced.
         """
         with self._writing:
-            files.append(self.path, b'', synced=self._synced)
-            self._size, self._synced = -1, None
+            files.append(self.path, self._lost, synced=self._synced)
+            self._size, self._synced, self._unsynced = -1, None, b''
             return _end_of(self.path)[1]
 
 

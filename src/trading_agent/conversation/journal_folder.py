@@ -24,7 +24,7 @@ from trading_agent.conversation.records import (
     TurnEnded,
     decode_record,
 )
-from trading_agent.memory.damage import Damage, keep_aside
+from trading_agent.memory.damage import Damage, DamageReport, keep_aside
 from trading_agent.memory.exchange import Exchange
 from trading_agent.memory.session_state import split_session_id
 from trading_agent.messages import AssistantMessage, Usage, UserMessage
@@ -160,8 +160,7 @@ class JournalFolder:
         self.directory = directory
         self._desk = desk
         self._now = now
-        self._on_damage = on_damage
-        self._told: set[tuple[Path, int]] = set()
+        self._damage = DamageReport(on_damage or _nobody)
 
     def path(self, session_id: str) -> Path:
         """Returns the file of a session's journal.
@@ -213,9 +212,9 @@ class JournalFolder:
             return
         number, begin = found
         aside = keep_aside(path)
-        if self._on_damage is not None:  # first, for after a crash behind the next line nobody would tell it
-            what = f'records from before a power cut are missing; those behind them are in {aside.name}'
-            self._on_damage(Damage(path, number, what))
+        # First, for after a crash behind the next line nobody would tell it.
+        what = f'records from before a power cut are missing; those behind them are in {aside.name}'
+        self._damage.tell(path, number, what)
         files.replace(path, (files.read(path) or b'')[:begin])
 
     def last_turn(self, session_id: str) -> JournaledTurn | None:
@@ -275,16 +274,15 @@ class JournalFolder:
                     continue
                 record = decode_record(line)
             except NO_RECORD as error:
-                self._damaged(path, number, error)
+                self._damage.tell(path, number, error)
                 continue
             backend = record.backend if isinstance(record, TurnEnded | TurnCut | CallFailed) else ''
             used[backend] = used.get(backend, Usage()) + usage_of(record)
         return used
 
-    def _damaged(self, path: Path, number: int, error: Exception) -> None:
-        if self._on_damage is not None and (path, number) not in self._told:
-            self._told.add((path, number))
-            self._on_damage(Damage(path, number, f'{type(error).__name__}: {error}'[:500]))
+
+def _nobody(_: Damage) -> None:
+    pass
 
 
 def usage_of(record: AnyLine) -> Usage:

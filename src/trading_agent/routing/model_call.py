@@ -12,7 +12,18 @@ import anyio
 from trading_agent.conversation.schema import AnswerSchema
 from trading_agent.errors import BackendError, InvalidAnswer
 from trading_agent.messages import Usage
-from trading_agent.routing.turn_runner import Turn, TurnAnswered, TurnEvent, TurnRunner
+from trading_agent.routing.turn_runner import (
+    TextPiece,
+    ToolCalled,
+    ToolReturned,
+    Turn,
+    TurnAnswered,
+    TurnEvent,
+    TurnRunner,
+)
+
+LONGEST_ANSWER = 4 << 20
+"""The longest answer, and the most that a tool is given or gives back, in characters: its line must be read again."""
 
 CLOSE_SECONDS = 10.0
 """How long a runner may take to clean up when it is cut off or has failed."""
@@ -79,9 +90,13 @@ async def reply_of(
         Exception: Whatever else the runner raises.
     """
     answered: TurnAnswered | None = None
+    said = 0
     try:
         async with _closing(runner.run(turn)) as events:
             async for event in events:
+                said += len(event.text) if isinstance(event, TextPiece) else 0
+                if max(said, _size_of_tool_use(event)) > LONGEST_ANSWER:
+                    raise _too_long()
                 if isinstance(event, TurnAnswered):
                     answered = event
                 else:
@@ -119,13 +134,29 @@ def _check(answered: TurnAnswered) -> None:
     answer: object = answered.answer
     if not isinstance(answer, str):
         raise BackendError(f'its answer is no text: {type(answer).__name__}')
+    if len(answer) > LONGEST_ANSWER:
+        raise _too_long()
     state: object = answered.runner_state
     try:
         if state is not None and not isinstance(state, dict):
             raise TypeError(f'it is no dictionary: {type(state).__name__}')
-        json.dumps(state)
+        size = len(json.dumps(state))
     except (TypeError, ValueError, RecursionError) as error:
         raise BackendError(f'its runner_state cannot be stored as JSON: {error}') from error
+    if size > LONGEST_ANSWER:
+        raise BackendError(f'its runner_state has {size:,} characters, and may have {LONGEST_ANSWER:,}')
+
+
+def _size_of_tool_use(event: TurnEvent) -> int:
+    """Returns how many characters a tool is given or gives back; 0 for what is neither."""
+    if isinstance(event, ToolCalled):
+        return len(json.dumps(event.arguments, default=str))
+    return len(event.content) if isinstance(event, ToolReturned) else 0
+
+
+def _too_long() -> BackendError:
+    what = f'its answer, or what a tool gave it, has more than {LONGEST_ANSWER:,} characters'
+    return BackendError(what, 'look at what the model is told')
 
 
 def fields_of(answer: str, schema: dict[str, Any]) -> dict[str, Any]:

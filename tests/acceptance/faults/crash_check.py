@@ -177,7 +177,10 @@ class Opening:
 def _ahead(folder: Path) -> Iterator[Fault]:
     """Yields where a backend is taken to know more than was kept. It is looked for before a start mends it."""
     path = folder / 'sessions' / 'state.json'
-    state = json.loads(path.read_bytes()) if path.exists() and path.stat().st_size else {'routes': {}}
+    try:
+        state = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return  # a start makes it anew from the log; that it was whole is held against the damage that is told
     for name, route in state['routes'].items():
         log = folder / 'sessions' / f'{state["session_id"]}.jsonl'
         there = sum(line is not None for _, line in lines_of(log))

@@ -22,9 +22,10 @@ from disk_model import Disk, power_cuts
 from disk_nodes import Change, Fates, State
 from file_operations import Link, Moment, Rename
 from findings import Budget, Findings
+from quick_folder import quick_folder
 from recordings import Recording, record
 from scripted_story import MORNING, Mark
-from state_folder import StateFolder, quick_folder
+from state_folder import StateFolder
 
 CHAPTERS = ('day', 'rollovers', 'desks', 'index', 'acted', 'ended', 'rolling', 'holed')
 

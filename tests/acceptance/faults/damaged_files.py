@@ -1,6 +1,5 @@
 """Damages the files of a desk, and what is handed to the daemon: is anything lost, held up, or mended unsaid?"""
 
-import os
 import shutil
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 from old_desk import FIRST, THIRD, make_desk
 from planted import planted
+from quick_folder import quick_folder
 
 DESKS = 10
 """How many desks are damaged in one round; the first of them is the same in each."""
@@ -38,12 +38,11 @@ _WORTH_A_LOOK = [
 @contextmanager
 def bench() -> Iterator[tuple[list[Path], Path]]:
     """Makes two desks, whose rollovers have come to different stages; yields their workspaces and where copies go."""
-    shared = Path('/dev/shm')  # noqa: S108 - only its speed is wanted
-    with tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as folder:
-        bases = [Path(folder) / stage / 'ws' for stage in ('actions', 'summary')]
+    with quick_folder() as folder:
+        bases = [folder / stage / 'ws' for stage in ('actions', 'summary')]
         for base in bases:
             anyio.run(make_desk, base, base.parent.name)
-        yield bases, Path(folder) / 'ws'
+        yield bases, folder / 'ws'
 
 
 def paths_of(base: Path) -> list[str]:

@@ -3,13 +3,12 @@
 import http.client
 import random
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from auditor import audit
 from findings import Findings
-from images import fast_folder
+from quick_folder import quick_folder
 from real_failures import CALLS, ERRORS, failing_calls, no_files_left
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -30,7 +29,8 @@ class FailingDaemon:
     """
 
     def __init__(self, folder: Path, findings: Findings) -> None:
-        self._process = Process(folder / 'ws', CONFIG)
+        self._workspace = folder / 'ws'
+        self._process = Process(self._workspace, CONFIG)
         self._findings = findings
         self._accepted: list[str] = []
         self._number = 0
@@ -56,12 +56,18 @@ class FailingDaemon:
                 self._fail(chances)
                 self._findings.counts['io_errors'] += 1
             self._until_answered()
-            if self._process.stop():
-                self._findings.add('broken', f'it ended with an error: {self._process.tail()}')
-            found = audit(self._process.workspace, {'main': self._accepted})
-            self._findings.found(found, 'the daemon of the command line')
+            self._stop()
+            self._findings.found(audit(self._workspace, {'main': self._accepted}, settled=False), 'after its end')
+            self._process.close()
+            self._process = Process(self._workspace, CONFIG).ready()  # it adds what could not be written of answers
+            self._stop()
+            self._findings.found(audit(self._workspace, {'main': self._accepted}), 'after the next start')
         finally:
             self._process.close()
+
+    def _stop(self) -> None:
+        if self._process.stop():
+            self._findings.add('broken', f'it ended with an error: {self._process.tail()}')
 
     def _fail(self, chances: random.Random) -> None:
         if chances.random() < 0.4:
@@ -94,7 +100,7 @@ class FailingDaemon:
 def failing_daemon(seed: str, plant: str = '', *, times: int = 3) -> Findings:
     """Lets the calls of a daemon fail a few times and returns what was found."""
     findings = Findings()
-    with tempfile.TemporaryDirectory(dir=fast_folder()) as folder:
+    with quick_folder() as folder:
         FailingDaemon(Path(folder), findings).live(random.Random(seed), times)  # noqa: S311 - no secret
     findings.faults = [fault._replace(what=f'seed {seed}: {fault.what}') for fault in findings.faults]
     return findings

@@ -137,6 +137,7 @@ def fill(levels: Sequence[int], chances: random.Random) -> list[Fault]:
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is a fault
             kind = 'blocked' if isinstance(error, Stuck) or 'Stuck' in repr(error) else 'broken'
             return [*disk.faults, *disk.desks.faults, Fault(kind, repr(error)[:800])]  # type: ignore[arg-type]
+        anyio.run(disk.desks.live, Desks.at_rest)  # what proves an answer is there; that it is closed a start adds
         faults = [*disk.faults, *disk.desks.faults]
         faults += audit(disk.desks.workspace, {'main': disk.desks.accepted})
         shutil.rmtree(disk.desks.workspace)

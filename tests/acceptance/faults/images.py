@@ -98,11 +98,6 @@ def missing(*kinds: Kind) -> str:
     return ''
 
 
-def fast_folder() -> str | None:
-    """Returns where files are quick, for `tempfile`; None for the usual place."""
-    return '/dev/shm' if os.access('/dev/shm', os.W_OK) else None  # noqa: S108 - a folder of its own is made there
-
-
 def _run(*command: str | Path) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
@@ -206,10 +201,9 @@ class Ballast:
     def leave(self, pages: int) -> None:
         """Lets so many pages be free: the file grows or shrinks."""
         for _ in range(_TRIES):
-            status = os.statvfs(self._folder)
-            size = self.path.stat().st_size if self.path.exists() else 0
-            size += (status.f_bfree - pages) * status.f_frsize
             with self.path.open('ab') as file, suppress(OSError):  # somebody took space in this moment
+                status = os.statvfs(self._folder)
+                size = file.tell() + (status.f_bfree - pages) * status.f_frsize
                 if size < file.tell():
                     file.truncate(max(0, size))
                 else:

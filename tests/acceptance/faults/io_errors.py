@@ -7,7 +7,6 @@ import errno
 import random
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from failing_daemon import failing_daemon
 from findings import Budget, Findings
 from io_story import make_template, through
 from planted import planted
+from quick_folder import quick_folder
 from real_failures import errors_of_the_system, failing_syncs
 
 CATCHES = (
@@ -89,7 +89,7 @@ def strace_missing() -> str:
 def run(budget: Budget, plant: str = '') -> Findings:
     """Goes through the calls in an order by chance; every few rounds it is the disk that fails, or the system."""
     findings = Findings()
-    with planted(plant), tempfile.TemporaryDirectory(dir=images.fast_folder()) as folder:
+    with planted(plant), quick_folder() as folder:
         stories = Stories(Path(folder))
         plans = stories.plans(random.Random(budget.seed), findings)  # noqa: S311 - no secret
         others = _others(plant)
@@ -147,7 +147,7 @@ def fill_levels(seed: str, turn: int) -> Findings:
 def trial(plant: str) -> Findings:
     """Lets the sync of an exchange fail: the shortest run that finds each of `CATCHES`."""
     findings = Findings()
-    with tempfile.TemporaryDirectory(dir=images.fast_folder()) as folder:
+    with quick_folder() as folder:
         stories = Stories(Path(folder))
         with planted(plant):
             for plan in TRIALS:

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from findings import Fault, Findings
 from killed_daemon import CALLS, Kill, Time
 from killed_life import PATIENCE, Blocked, Life, Zygote
 from killed_workspace import DESKS, Workspace
+from quick_folder import quick_folder
 from told_audit import ToldAudit, of_effects, outcomes
 
 LONGEST_LIFE = 0.25
@@ -289,9 +289,8 @@ def round_of(zygote: Zygote, chances: random.Random, factor: float, told: str) -
         factor: How much faster than the host's its clock goes.
         told: What repeats it.
     """
-    memory = '/dev/shm'  # noqa: S108 - a file system in memory, and the folder in it has a name of its own
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
-        workspace = Workspace(Path(folder), zygote, chances, Time(NOON.timestamp(), time.time(), factor))
+    with quick_folder() as folder:
+        workspace = Workspace(folder, zygote, chances, Time(NOON.timestamp(), time.time(), factor))
         each = Round(workspace, chances)
         try:
             yield each

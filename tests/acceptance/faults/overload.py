@@ -2,13 +2,9 @@
 
 import json
 import math
-import os
-import random
 import shutil
 import sys
-import tempfile
 import threading
-import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +23,7 @@ from findings import Budget, Findings
 from load import LONG, MEGABYTE, PROMPT_SECONDS, SHORT, Size, config, exchanges, put, resident, seconds_of
 from planted import planted
 from process import Process, UnixConnection, eventually, until
-from race import LAST_SECOND, Race, at_rest
+from race import LAST_SECOND, Race, at_rest, run_one
 
 from trading_agent.clock import ManualClock
 from trading_agent.daemon.daemon import Daemon
@@ -285,26 +281,12 @@ def lacks(name: str) -> str:
 
 
 def run_overload(name: str, seed: str, size: Size = SHORT, plant: str = '') -> Findings:
-    """Makes one overload; what is found says what repeats it."""
-    findings = Findings()
-    chance = random.Random(f'{seed}-{name}')  # noqa: S311 - to be repeated, not to be secret
-    shared = Path('/dev/shm')  # noqa: S108 - only its speed is wanted, the folder in it is unique
-    with tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as folder:
-        race = Race(Path(folder) / 'ws', chance, findings, plant)
+    """Makes one overload."""
 
-        async def in_time() -> None:
-            with anyio.fail_after(PATIENCE_SECONDS):
-                await OVERLOADS[name](race, size)
+    async def act(race: Race) -> None:
+        await OVERLOADS[name](race, size)
 
-        try:
-            anyio.run(in_time)
-        except TimeoutError:
-            findings.add('blocked', f'it took more than {PATIENCE_SECONDS:g} s')
-        except Exception as error:  # noqa: BLE001 - whatever it is, a promise was not kept
-            findings.add('broken', ''.join(traceback.format_exception(error))[-1500:])
-    told = Findings(counts=Counter({'overloads': 1}))
-    told.found(findings.faults, f'the overload {name!r} of {seed}')
-    return told
+    return run_one(act, f'the overload {name!r}', seed, plant, seconds=PATIENCE_SECONDS, count_as='overloads')
 
 
 def run(budget: Budget, plant: str = '') -> Findings:

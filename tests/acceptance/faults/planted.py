@@ -40,7 +40,7 @@ _SPLIT_IN_TEXT = """for number, line in enumerate(path.read_bytes().decode('utf-
 
 FAULTS: dict[str, list[Edit]] = {
     'no fdatasync on append': [
-        Edit('files', 'append', 'syncs.sync_or_rewrite(descriptor, unsynced, start, path)', 'pass')
+        Edit('files', 'append', 'syncs.sync_or_rewrite(descriptor, unsynced, start, path, end - start)', 'pass')
     ],
     'no folder sync on create': [Edit('files', 'create', 'sync_folder(path.parent)', 'pass')],
     'rename before sync': [
@@ -48,7 +48,7 @@ FAULTS: dict[str, list[Edit]] = {
             'files',
             'replace',
             '_write_new(temporary, data)',
-            'temporary.write_bytes(data); temporary.chmod(0o600)',
+            'with open(temporary, "xb", opener=lambda at, how: os.open(at, how, 0o600)) as new: new.write(data)',
         ),
         Edit(
             'files',
@@ -58,7 +58,7 @@ FAULTS: dict[str, list[Edit]] = {
         ),
     ],
     'tail not sealed': [
-        Edit('files', 'append', "os.pread(descriptor, 1, end - 1) != b'\\n'", 'False'),
+        Edit('files', 'append', "not tail.endswith(b'\\n')", 'False'),
         Edit('files', 'seal', "(b'\\n' if torn else b'')", "b''"),
     ],
     'splitlines': [
@@ -92,7 +92,8 @@ FAULTS: dict[str, list[Edit]] = {
         )
     ],
     'an exchange appended twice on a retry': [
-        Edit('files', 'append', 'os.ftruncate(descriptor, end)', 'pass'),
+        Edit('files', 'append', 'os.ftruncate(descriptor, min(end, os.fstat(descriptor).st_size))', 'pass'),
+        Edit('syncs', 'write_again', '_take_back(descriptor, data[:kept], offset)', 'pass'),
         Edit('files', 'append', 'if once and', 'if False and'),
     ],
     'an exchange appended twice by a restart': [
@@ -111,12 +112,12 @@ FAULTS: dict[str, list[Edit]] = {
         Edit(
             'syncs',
             'sync_or_rewrite',
-            'write_again(descriptor, data, offset)',
+            'write_again(descriptor, data, offset, kept)',
             'os.fdatasync(descriptor)',
         )
     ],
     'a failed sync written again to the same pages': [
-        Edit('syncs', 'write_again', 'forget_pages(descriptor)', 'pass'),
+        Edit('syncs', 'write_again', 'os.ftruncate(descriptor, offset)', 'pass'),
     ],
     'lock not taken': [Edit('files', 'Lock.acquire', 'fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)', 'pass')],
     'dates compared with !=': [

@@ -1,7 +1,9 @@
 """What races are run with: a workspace, a daemon in this process, and those who send."""
 
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+import traceback
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from itertools import count, islice
@@ -11,6 +13,7 @@ from typing import Any, NamedTuple
 import anyio
 from auditor import audit
 from findings import Findings
+from quick_folder import quick_folder
 
 from trading_agent.clock import INDIA, ManualClock
 from trading_agent.config import Backend, Config, Desk
@@ -102,3 +105,36 @@ class Sender:
             receipt = await self._daemon.bus.send(trigger)
             if receipt.status == 'accepted':
                 self.accepted.append(trigger.id)
+
+
+def run_one(
+    act: Callable[[Race], Awaitable[object]], told: str, seed: str, plant: str = '', *, seconds: float, count_as: str
+) -> Findings:
+    """Runs one race or overload; what is found says what repeats it.
+
+    Args:
+        act: What happens.
+        told: Its name, as a fault tells it.
+        seed: What its chances come from.
+        plant: The fault that is planted.
+        seconds: How long it may take.
+        count_as: What it counts as.
+    """
+    findings = Findings()
+    chance = random.Random(f'{seed}-{told}')  # noqa: S311 - to be repeated, not to be secret
+    with quick_folder() as folder:
+        race = Race(folder / 'ws', chance, findings, plant)
+
+        async def in_time() -> None:
+            with anyio.fail_after(seconds):
+                await act(race)
+
+        try:
+            anyio.run(in_time)
+        except TimeoutError:
+            findings.add('blocked', f'it took more than {seconds:g} s')
+        except Exception as error:  # noqa: BLE001 - whatever it is, a promise was not kept
+            findings.add('broken', ''.join(traceback.format_exception(error))[-1500:])
+    found = Findings(counts=Counter({count_as: 1}))
+    found.found(findings.faults, f'{told} of {seed}')
+    return found

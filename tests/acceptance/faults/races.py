@@ -1,11 +1,6 @@
 """Races: whatever may happen in one instant does, in one daemon and between processes that share a workspace."""
 
-import os
-import random
 import sys
-import tempfile
-import traceback
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -19,10 +14,11 @@ sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 'in
 import anyio
 import anyio.lowlevel
 import racing_processes
+import racing_readers
 from edited_memory import edits
 from findings import Budget, Findings
 from planted import planted
-from race import LAST_SECOND, Race, Sender, at_rest, config, running
+from race import LAST_SECOND, Race, Sender, at_rest, config, run_one, running
 
 from trading_agent.clock import ManualClock
 from trading_agent.config import Component, Config
@@ -175,7 +171,7 @@ RACES: dict[str, Callable[[Race], Awaitable[None]]] = {
     'edits': edits,
     'ids': racing_processes.ids,
     'daemons': racing_processes.daemons,
-    'readers': racing_processes.readers,
+    'readers': racing_readers.readers,
     'indexers': racing_processes.indexers,
     'a real boundary': racing_processes.boundary,
 }
@@ -189,26 +185,8 @@ SELDOM = frozenset({'a real boundary', 'readers', 'daemons', 'edits'})
 
 
 def run_race(name: str, seed: str, plant: str = '') -> Findings:
-    """Runs a race once; what is found says what repeats it."""
-    findings = Findings()
-    chance = random.Random(f'{seed}-{name}')  # noqa: S311 - to be repeated, not to be secret
-    shared = Path('/dev/shm')  # noqa: S108 - only its speed is wanted, the folder in it is unique
-    with tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None) as folder:
-        race = Race(Path(folder) / 'ws', chance, findings, plant)
-
-        async def in_time() -> None:
-            with anyio.fail_after(PATIENCE_SECONDS):
-                await RACES[name](race)
-
-        try:
-            anyio.run(in_time)
-        except TimeoutError:
-            findings.add('blocked', f'it took more than {PATIENCE_SECONDS:g} s')
-        except Exception as error:  # noqa: BLE001 - whatever it is, a promise was not kept
-            findings.add('broken', ''.join(traceback.format_exception(error))[-1500:])
-    told = Findings(counts=Counter({'races': 1}))
-    told.found(findings.faults, f'the race {name!r} of {seed}')
-    return told
+    """Runs a race once."""
+    return run_one(RACES[name], f'the race {name!r}', seed, plant, seconds=PATIENCE_SECONDS, count_as='races')
 
 
 def run(budget: Budget, plant: str = '') -> Findings:

@@ -1,118 +1,31 @@
-"""Races between processes that share a workspace: makers of sessions, daemons, readers of files and of the index."""
+"""Races between processes that share a workspace: makers of sessions, daemons, readers of the index."""
 
-import ctypes
-import multiprocessing
 import os
-import signal
-import sys
-from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import date, datetime, timedelta
-from itertools import count
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerProcess
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from threading import BrokenBarrierError
-from typing import Any
 
 import anyio
 import anyio.to_thread
-import msgspec
 from auditor import audit
+from children import DEADLINE_SECONDS, children, heard
 from file_clock import FileClock
 from index_days import rebuilt, rows_of
-from planted import planted
 from process import Process, unix_request, until
 from race import LAST_SECOND, Race, Sender, at_rest, config, running
 
-from trading_agent.cli import main as command_line
 from trading_agent.clock import ManualClock
 from trading_agent.daemon.daemon import Daemon
 from trading_agent.errors import WorkspaceLocked
-from trading_agent.events import TriggerClosed
 from trading_agent.index import feed
 from trading_agent.index.sqlite import SqliteIndex
 from trading_agent.memory.session_store import SessionStore
 
 DAY = date(2026, 3, 10)
-DEADLINE_SECONDS = 20.0
-_PDEATHSIG = 1
-
-
-# -- processes -------------------------------------------------------------------------------------------------
-
-
-def _begin(plant: str, function: Callable[..., None], *arguments: Any) -> None:  # noqa: ANN401
-    """Runs in a child: it dies with whoever forked it."""
-    ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
-    with planted(plant):
-        function(*arguments)
-
-
-class Children:
-    """Processes that are forked from one that has loaded the program, and has no threads.
-
-    Args:
-        plant: The fault that is planted into each.
-    """
-
-    def __init__(self, plant: str) -> None:
-        self._context = multiprocessing.get_context('forkserver')
-        self._plant = plant
-        self._started: list[ForkServerProcess] = []
-
-    def start(self, function: Callable[..., None], *arguments: Any) -> ForkServerProcess:  # noqa: ANN401
-        """Starts one."""
-        process = self._context.Process(target=_begin, args=(self._plant, function, *arguments))
-        process.start()
-        self._started.append(process)
-        return process
-
-    def start_talking(self, function: Callable[..., None], *arguments: Any) -> tuple[ForkServerProcess, Connection]:  # noqa: ANN401
-        """Starts one that is given the other end of a pipe last."""
-        here, there = self._context.Pipe()
-        process = self.start(function, *arguments, there)
-        there.close()
-        return process, here
-
-    def barrier(self, parties: int) -> Barrier:
-        """Returns a barrier for some of them."""
-        return self._context.Barrier(parties)
-
-    def end(self) -> None:
-        """Ends those that are left."""
-        for process in self._started:
-            process.kill()
-            process.join()
-            process.close()
-
-
-@contextmanager
-def children(race: Race) -> Iterator[Children]:
-    """Yields what starts processes; none of them outlives the block."""
-    multiprocessing.get_context('forkserver').set_forkserver_preload([__name__])
-    before = os.environ.get('PYTHONPATH')
-    os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, sys.path))  # what is loaded ahead is found by it
-    try:
-        forkserver.ensure_running()
-    finally:
-        os.environ.pop('PYTHONPATH')
-        if before is not None:
-            os.environ['PYTHONPATH'] = before
-    started = Children(race.plant)
-    try:
-        yield started
-    finally:
-        started.end()
-
-
-def _heard(pipe: Connection, what: object) -> Any:  # noqa: ANN401 - whatever was said
-    if not pipe.poll(DEADLINE_SECONDS):
-        raise TimeoutError(what)
-    return pipe.recv()
 
 
 # -- session ids -----------------------------------------------------------------------------------------------
@@ -141,13 +54,11 @@ async def ids(race: Race) -> None:
     processes = race.chance.choice([2, 3, 4])
     for together in (True, False):
         folder = race.workspace / str(together)
-        with children(race) as started:
+        with children(race.plant) as started:
             barrier = started.barrier(2) if together else None
             number = 2 if together else processes
             pipes = [started.start_talking(_make_sessions, folder, 15, barrier)[1] for _ in range(number)]
-            made = [
-                each for pipe in pipes for each in await anyio.to_thread.run_sync(_heard, pipe, 'sessions are made')
-            ]
+            made = [each for pipe in pipes for each in await anyio.to_thread.run_sync(heard, pipe, 'sessions are made')]
         twice = sorted({each for each in made if made.count(each) > 1})
         race.expect(not twice, f'given to two processes: {twice}')
         there = sorted(path.stem for path in folder.glob('*.jsonl'))
@@ -166,6 +77,8 @@ def _run_daemon(workspace: Path, together: Barrier | None, pipe: Connection) -> 
                 await at_rest(daemon)
         except WorkspaceLocked as error:
             pipe.send(('refused', str(error)))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+            pipe.send(('fails', repr(error)))
 
     if together is not None:
         together.wait(DEADLINE_SECONDS)
@@ -187,13 +100,16 @@ def _daemons(race: Race) -> None:
         race.expect(status == 200, f'{text} is not taken: {receipt}')
         accepted.append(text)
 
-    with children(race) as started:
+    with children(race.plant) as started:
         together = started.barrier(3)
         rivals = [started.start_talking(_run_daemon, race.workspace, together) for _ in range(3)]
         for generation in ('first', 'second'):
-            said = [(*_heard(pipe, 'a daemon starts'), process, pipe) for process, pipe in rivals]
+            said = [(*heard(pipe, 'a daemon starts'), process, pipe) for process, pipe in rivals]
             running_ones = [each for each in said if each[0] == 'runs']
-            race.expect(len(running_ones) == 1, f'{len(running_ones)} daemons run on one workspace')
+            race.expect(
+                len(running_ones) == 1,
+                f'{len(running_ones)} daemons run on one workspace: {[each[:2] for each in said]}',
+            )
             if len(running_ones) != 1:
                 return
             _, pid, process, pipe = running_ones[0]
@@ -201,7 +117,7 @@ def _daemons(race: Race) -> None:
                 race.expect(f'pid {pid}' in why or 'just starting' in why, f'the refusal does not say who: {why}')
             send(f'to the {generation}')
             _, late = started.start_talking(_run_daemon, race.workspace, None)
-            race.expect(_heard(late, 'a late daemon')[0] == 'refused', 'a second daemon runs beside the first')
+            race.expect(heard(late, 'a late daemon')[0] == 'refused', 'a second daemon runs beside the first')
             send(f'again to the {generation}')
             if generation == 'first':
                 process.kill()
@@ -211,118 +127,6 @@ def _daemons(race: Race) -> None:
         process.join(DEADLINE_SECONDS)
         race.expect(process.exitcode == 0, f'the last one ended with {process.exitcode}')
     race.check([accepted])
-
-
-# -- readers ---------------------------------------------------------------------------------------------------
-
-
-def _command(arguments: Sequence[str], out: Path, pipe: Connection) -> None:
-    for descriptor, name in ((1, 'stdout'), (2, 'stderr')):
-        file = os.open(out.with_suffix(f'.{name}'), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(file, descriptor)
-        os.close(file)
-    sys.argv = ['trading-agent', *arguments]
-    code: object = 0
-    try:
-        command_line.main()
-    except SystemExit as ended:
-        code = ended.code
-    sys.stdout.flush()
-    pipe.send(code or 0)
-
-
-class Reader:
-    """Runs commands of the command line on a workspace, and looks at what they say.
-
-    Args:
-        race: The race.
-        started: Starts processes.
-        answered: The session of each trigger that was answered; it grows.
-    """
-
-    def __init__(self, race: Race, started: Children, answered: dict[str, str]) -> None:
-        self._race = race
-        self._started = started
-        self._answered = answered
-        self._numbers = count()
-
-    async def read(self) -> None:
-        """Runs one command."""
-        known = dict(self._answered)
-        trigger_id = self._race.chance.choice(list(known))
-        session_id = known[trigger_id]
-        of_session = [each for each, session in known.items() if session == session_id]
-        commands: dict[tuple[str, ...], Callable[[Any], object]] = {
-            ('show', 'main', session_id): lambda said: (
-                set(of_session) <= {each['trigger_id'] for each in said['exchanges'] if each['answer']}
-            ),
-            ('show', 'main', session_id, '--journal'): lambda said: said,
-            ('show', 'main', '--last', '3'): lambda said: len(said['exchanges']) <= 3,
-            ('sessions', 'main'): lambda said: sum(each['exchanges'] for each in said) >= len(known),
-            ('why', 'main', trigger_id): lambda said: trigger_id in str(said) and session_id in str(said),
-            ('search', 'hello'): lambda said: said['results'],
-            ('status',): lambda said: said['desks'][0]['state'] == 'running',
-            ('summaries', 'main'): lambda said: all(each['text'].startswith('## Session') for each in said),
-            ('export', 'main', '--all'): lambda said: all(f'trigger {each}' in str(said) for each in known),
-            ('memory', 'main'): lambda said: said,
-            ('index', 'check'): lambda said: said,
-        }
-        if 'verify' in command_line.COMMANDS:
-            commands['verify',] = lambda said: said['ok']
-        arguments = self._race.chance.choice(list(commands))
-        await self._run(arguments, commands[arguments])
-
-    async def _run(self, arguments: tuple[str, ...], is_right: Callable[[Any], object]) -> None:
-        out = self._race.workspace.with_name(f'command-{next(self._numbers)}')
-        given = [*arguments, '--workspace', str(self._race.workspace), '--json']
-        _, pipe = self._started.start_talking(_command, given, out)
-        code = await anyio.to_thread.run_sync(_heard, pipe, given)
-        said, error = (out.with_suffix(f'.{name}').read_bytes() for name in ('stdout', 'stderr'))
-        what = f'{" ".join(arguments)}: exit code {code}, {error.decode()[-400:]!r}, {said[-400:]!r}'
-        if code or b'error' in error or b'warning' in error:
-            self._race.expect(False, f'a reader beside the daemon fails: {what}')  # noqa: FBT003
-            return
-        try:
-            right = is_right(msgspec.json.decode(said))
-        except (ValueError, LookupError, TypeError) as failure:
-            right, what = None, f'{failure!r}: {what}'
-        self._race.expect(right, f'a reader is not told what was there: {what}')
-
-
-async def readers(race: Race) -> None:
-    """The command line reads while a daemon writes, over midnights and rollovers: no error, and no half record."""
-    clock, answered = ManualClock(LAST_SECOND), dict[str, str]()
-    with children(race) as started:
-        async with running(race, clock=clock, faces=True) as daemon:
-            sender = Sender(daemon, 'hello')
-            with daemon.bus.subscribe(TriggerClosed) as events:
-
-                async def write() -> None:
-                    while True:
-                        await sender.send(5)
-                        await at_rest(daemon)
-                        for item in events.ready(1 << 15):
-                            assert isinstance(item.event, TriggerClosed)
-                            answered[item.event.trigger_id] = item.event.session_id or ''
-                        if race.chance.random() < 0.3:
-                            clock.advance(timedelta(days=1))
-                        elif race.chance.random() < 0.3:
-                            await daemon.operations.roll_over('main')
-
-                async def read() -> None:
-                    while not answered:  # noqa: ASYNC110
-                        await anyio.sleep(0.002)
-                    for _ in range(12):
-                        await reader.read()
-
-                reader = Reader(race, started, answered)
-                async with anyio.create_task_group() as writing:
-                    writing.start_soon(write)
-                    async with anyio.create_task_group() as reading:
-                        for _ in range(2):
-                            reading.start_soon(read)
-                    writing.cancel_scope.cancel()
-    race.check([sender.accepted])
 
 
 # -- the index -------------------------------------------------------------------------------------------------
@@ -340,7 +144,7 @@ def _follow(workspace: Path, pipe: Connection) -> None:
 async def indexers(race: Race) -> None:
     """Two processes read the files into the index beside the daemon: each line's rows are there once."""
     clock = ManualClock(LAST_SECOND)
-    with children(race) as started:
+    with children(race.plant) as started:
         async with running(race, clock=clock, index=True) as daemon:
             pipes = [started.start_talking(_follow, race.workspace)[1] for _ in range(2)]
             sender = Sender(daemon, 'hello')
@@ -351,7 +155,7 @@ async def indexers(race: Race) -> None:
                 await at_rest(daemon)
             for pipe in pipes:
                 pipe.send('end')
-                damaged = await anyio.to_thread.run_sync(_heard, pipe, 'an indexer ends')
+                damaged = await anyio.to_thread.run_sync(heard, pipe, 'an indexer ends')
                 race.expect(not damaged, f'the index was damaged: {damaged}')
     await anyio.to_thread.run_sync(_compare, race)
     race.check([sender.accepted])

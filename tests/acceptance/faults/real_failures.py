@@ -5,7 +5,6 @@ import os
 import random
 import resource
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,12 +13,16 @@ from pathlib import Path
 import images
 from auditor import audit, lines_of
 from findings import Fault, Findings
-from images import Ballast, Image, fast_folder
+from images import Ballast, Image
+from quick_folder import quick_folder
 from told_of_desks import Told
 from writers import PATIENCE_SECONDS, Task, Writers, utc
 
 TROUBLE = frozenset({'log', 'write_failed', 'desk_restarted', 'make room', 'roll over'})
 """What a desk may say while something fails."""
+
+FULL_SECONDS = 2.0
+"""How long a disk stays full at most, where no sync fails: what is written may need no more room."""
 
 _SMALL = 12 << 20
 _IMAGE = 24 << 20
@@ -72,25 +75,34 @@ def _settled(writers: Writers, told: Told, workspace: Path, seed: str) -> list[F
 # -- a sync that fails, and then says that all is well ---------------------------------------------------------------
 
 
+@contextmanager
+def failing_disk() -> Iterator[tuple[Image, Ballast]]:
+    """Yields an ext4 file system, and what fills the memory that it is in: writes to new places fail then."""
+    with images.in_memory(_SMALL) as folder:
+        image = Image('ext4', folder, _IMAGE)
+        image.make(*_OPTIONS)
+        image.make_room_for_all_but_data()
+        yield image, Ballast(folder)
+
+
 def failing_syncs(seed: str, plant: str = '', *, most: int = 4) -> Findings:
     """Lets syncs fail for want of room, gives room before the program hears of it, and cuts the power.
 
     From then on the system says that all is well, and what was to be synced is in memory only, marked as written.
     """
     findings = Findings()
-    with images.in_memory(_SMALL) as folder, Writers(plant) as writers:
-        image, ballast, told = Image('ext4', folder, _IMAGE), Ballast(folder), Told(allowed=TROUBLE)
-        image.make(*_OPTIONS)
-        image.make_room_for_all_but_data()
+    with failing_disk() as (image, ballast), Writers(plant) as writers:
+        told = Told(allowed=TROUBLE)
         with image.mounted() as mounted:
             writers.begin(_task(told, mounted / 'ws', seed, space=ballast.path))
             _follow(writers, told, until=10)
             for _ in range(most):
                 ballast.leave(0)
-                if _follow(writers, told, word='make room'):
+                if _follow(writers, told, word='make room', seconds=FULL_SECONDS):
                     findings.counts['io_errors'] += 1
-                    _follow(writers, told, until=3)
-            ballast.remove()
+                ballast.remove()
+                if not _follow(writers, told, word='turn_finished'):
+                    findings.add('blocked', f'the desks do not go on after a sync that failed, seed {seed}')
             image.shut_down()
             for line in writers.kill():
                 told.take(line, cut=True)
@@ -158,7 +170,7 @@ def _is_traced(task: Path) -> bool:
 def errors_of_the_system(seed: str, plant: str = '', *, times: int = 4) -> Findings:
     """Lets calls of desks at work fail a few times, one way after the other; they go on by themselves after each."""
     findings, chances = Findings(), random.Random(seed)  # noqa: S311 - no secret
-    with tempfile.TemporaryDirectory(dir=fast_folder()) as folder, Writers(plant) as writers:
+    with quick_folder() as folder, Writers(plant) as writers:
         told, workspace = Told(allowed=TROUBLE), Path(folder) / 'ws'
         writers.begin(_task(told, workspace, seed))
         _follow(writers, told, until=20)

@@ -13,8 +13,8 @@ import system_calls
 from crash_story import desks_of
 from disk_model import Disk
 from file_operations import Moment, Write
+from quick_folder import quick_folder
 from scripted_story import Mark
-from state_folder import quick_folder
 
 STORY = Path(__file__).with_name('crash_story.py')
 

@@ -1,30 +1,14 @@
 """A folder that is given one content after the other, so quickly that tens of thousands are tried."""
 
 import os
-import shutil
 import stat
-import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from disk_nodes import State
 
-_PREFIX = 'crash-states-'
 _EPOCH = 1_700_000_000 * 10**9
-
-
-@contextmanager
-def quick_folder() -> Iterator[Path]:
-    """Yields an empty folder, in memory where the machine has such a place; it is removed in the end."""
-    shared = Path('/dev/shm')  # noqa: S108 - only its speed is wanted, the folder in it is unique
-    place = shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
-    for left in place.glob(f'{_PREFIX}*'):  # by a process that was killed
-        if not Path('/proc', left.name.removeprefix(_PREFIX).partition('-')[0]).exists():
-            shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=f'{_PREFIX}{os.getpid()}-', dir=place) as folder:
-        yield Path(folder)
 
 
 def _time_of(content: bytes) -> int:

@@ -4,7 +4,6 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import images
 import io_errors
@@ -14,7 +13,10 @@ from failing_daemon import failing_daemon
 from findings import Budget, Findings
 from full_disk import MOST_PAGES
 from io_errors import LEVELS_AT_A_TIME, Stories, fill_levels
-from real_failures import errors_of_the_system, failing_syncs
+from quick_folder import quick_folder
+from real_failures import errors_of_the_system, failing_disk, failing_syncs
+
+from trading_agent import files
 
 DESK = 'desks/main'
 NEW_LOG = rf'{DESK}/sessions/2026-10-20-\d\.jsonl'
@@ -57,7 +59,7 @@ def skip_without(why: str) -> None:
 @pytest.fixture(scope='module')
 def stories() -> Iterator[Stories]:
     """Stories in a quick folder."""
-    with TemporaryDirectory(dir=images.fast_folder()) as folder:
+    with quick_folder() as folder:
         yield Stories(Path(folder))
 
 
@@ -131,3 +133,28 @@ def test_calls_are_seen(tmp_path: Path) -> None:
         assert calls.lost() == []
         os.close(descriptor)
     assert calls.failed == ['fdatasync file']
+
+
+def test_what_an_earlier_process_failed_to_sync() -> None:
+    """A line that is in memory only, and taken for written, is on the disk once a start has sealed the file."""
+    skip_without(io_errors.mounts_missing())
+    first, second = b'a' * 2999 + b'\n', b'b' * 8999 + b'\n'
+
+    def sealed(*, seals: bool) -> bytes:
+        with failing_disk() as (image, ballast):
+            with image.mounted() as mounted:
+                files.append(mounted / 'log', first)
+                ballast.leave(0)
+                with (mounted / 'log').open('ab', buffering=0) as file:
+                    file.write(second)
+                    with pytest.raises(OSError, match='No space left'):
+                        os.fdatasync(file.fileno())
+                ballast.remove()
+                if seals:
+                    files.seal(mounted / 'log')
+                image.shut_down()
+            with image.mounted() as mounted:
+                return (mounted / 'log').read_bytes()
+
+    assert images.apart(lambda: sealed(seals=False)) != first + second, 'it was on the disk all the same'
+    assert images.apart(lambda: sealed(seals=True)) == first + second

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 import time_walks
 from findings import Budget
+from host_clock import Host, date_in_india
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keeper_fakes import Box, Crash, InlineDisk, around
-from time_walks import Host, Walk, date_in_india
+from time_walks import Walk
 
 from trading_agent.clock import INDIA, boundary_after
 from trading_agent.errors import BackendError

@@ -10,10 +10,8 @@ import random
 import re
 import shutil
 import sys
-import tempfile
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,10 +24,12 @@ sys.path.append(str(Path(__file__).parents[2] / 'integration'))
 import pytest
 from auditor import audit
 from findings import Budget, Findings
+from host_clock import HostClock, date_in_india, host_zone
 from keeper_fakes import Box, Crash, InlineDisk, around, spare_the_disk
 from planted import planted
+from quick_folder import quick_folder
 
-from trading_agent.clock import IndiaClock, ManualClock, Steadiness
+from trading_agent.clock import ManualClock
 from trading_agent.errors import BackendError
 from trading_agent.events import ClockBehind, SessionEnded, SessionStarted, SummaryWritten
 from trading_agent.memory.session_state import split_session_id
@@ -45,8 +45,6 @@ CATCHES = (
 
 DAYS_A_WALK = 73
 WALKS_A_YEAR = 5
-DAY_SECONDS = 86400
-IST = timedelta(hours=5, minutes=30)
 ROLLOVER_AT = [timedelta(), timedelta(), timedelta(hours=5, minutes=30), timedelta(hours=11, minutes=59)]
 ZONES = [
     'Asia/Kolkata',
@@ -59,107 +57,6 @@ ZONES = [
     '',
 ]
 WRITES = ('replace', 'append', 'create', 'remove', 'link', 'move')
-
-
-def date_in_india(seconds: float, rollover_at: timedelta) -> date:
-    """Returns the trading date of an instant in seconds since the epoch, by arithmetic alone."""
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds) + IST - rollover_at).date()
-
-
-# -- the host --------------------------------------------------------------------------------------------------
-
-
-class Host:
-    """A machine: a boot clock that only goes on, a wall clock that is set and slewed, and how long settings lasted.
-
-    All spans are eighths of a second, which binary fractions hold exactly.
-    """
-
-    def __init__(self, start: float) -> None:
-        self.booted = 1000.0
-        self.offset = start - self.booted
-        self.restart()
-
-    def restart(self) -> None:
-        """Lets the program be started anew: it takes the clock as it finds it."""
-        self.settings = [(self.booted, self.offset)]
-        self.clock = IndiaClock(lambda: self.booted + self.offset, lambda: self.booted)
-
-    def step(self, by: float) -> None:
-        self.offset += by
-        self.settings.append((self.booted, self.offset))
-
-    def slew(self, by: float) -> None:
-        self.offset += by
-        self.settings[-1] = (self.settings[-1][0], self.offset)
-
-    @property
-    def steady(self) -> bool:
-        return len(self.settings) == 1 or self.booted - self.settings[-1][0] >= 60
-
-    def trusted(self, rollover_at: timedelta) -> date:
-        """Returns the date by the newest setting that has lasted a minute, or by the first one."""
-        ends = [since for since, _ in self.settings[1:]] + [self.booted]
-        lasted = [
-            offset
-            for number, ((since, offset), end) in enumerate(zip(self.settings, ends, strict=True))
-            if number == 0 or end - since >= 60
-        ]
-        return date_in_india(self.booted + lasted[-1], rollover_at)
-
-
-class HostClock(ManualClock):
-    """The clock that a program has on a `Host`, which is moved as a `ManualClock` is."""
-
-    def __init__(self, start: datetime) -> None:
-        super().__init__(start)
-        self.host = Host(start.timestamp())
-
-    def now(self) -> datetime:
-        return self.host.clock.now()
-
-    def trusted_date(self, rollover_at: timedelta) -> date:
-        return self.host.clock.trusted_date(rollover_at)
-
-    def steadiness(self) -> Steadiness:
-        return self.host.clock.steadiness()
-
-    def advance(self, to: datetime | timedelta) -> None:
-        span = to if isinstance(to, timedelta) else to - self.now()
-        # Crystals are no better than this, and a time service corrects them bit by bit.
-        while span > timedelta(days=1):
-            self._pass(timedelta(days=1))
-            span -= timedelta(days=1)
-        self._pass(span)
-
-    def _pass(self, span: timedelta) -> None:
-        self.host.booted += round(span.total_seconds() * 8) / 8
-        self.host.slew(0.125)
-        self.now()
-
-    def step(self, by: timedelta) -> None:
-        seconds = round(by.total_seconds() * 8) / 8
-        if abs(seconds) > IndiaClock.TOLERANCE_SECONDS:
-            self.host.step(seconds)
-        else:
-            self.host.slew(seconds)
-        self.now()
-
-
-@contextmanager
-def host_zone(name: str) -> Iterator[None]:
-    """Lets this process run on a host of another zone."""
-    before = os.environ.get('TZ')
-    os.environ['TZ'] = name
-    time.tzset()
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ['TZ']
-        else:
-            os.environ['TZ'] = before
-        time.tzset()
 
 
 # -- the desk --------------------------------------------------------------------------------------------------
@@ -442,9 +339,9 @@ def _seeds(budget: Budget, number: int) -> Iterator[str]:
 def run(budget: Budget, plant: str = '') -> Findings:
     """Walks a desk through a year in each round."""
     findings = Findings()
-    with planted(plant), tempfile.TemporaryDirectory(dir=_fast()) as folder:
+    with planted(plant), quick_folder() as folder:
         for number in budget:
-            for found in _walks(Path(folder), _seeds(budget, number)):
+            for found in _walks(folder, _seeds(budget, number)):
                 findings.take(found)
             findings.counts['desk_years'] += 1
     return findings
@@ -452,14 +349,9 @@ def run(budget: Budget, plant: str = '') -> Findings:
 
 def trial(plant: str) -> Findings:
     """Walks a desk through two years, or until something is found."""
-    with planted(plant), tempfile.TemporaryDirectory(dir=_fast()) as folder:
+    with planted(plant), quick_folder() as folder:
         seeds = [seed for number in range(2) for seed in _seeds(Budget(), number)]
-        return next((found for found in _walks(Path(folder), seeds) if found.faults), Findings())
-
-
-def _fast() -> Path | None:
-    shared = Path('/dev/shm')  # noqa: S108 - only its speed is wanted, the folder in it is unique
-    return shared if os.access(shared, os.W_OK) else None
+        return next((found for found in _walks(folder, seeds) if found.faults), Findings())
 
 
 if __name__ == '__main__':

@@ -14,7 +14,7 @@ REQUEST_SECONDS = 30.0
 """How long a client may take for a whole request, from its connection or from the request's first byte on."""
 
 MAX_HEAD_BYTES = 16 << 10
-"""The longest head of a request: its first line and its headers."""
+"""How much of a request's head, its first line and its headers, is there at most while more of it is awaited."""
 
 _AWAITED = (h11.IDLE, h11.SEND_BODY)
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trading_agent.daemon.sources.http_server import JsonAnswer, error_answer
-from trading_agent.daemon.sources.request_body import Room, T, convert, decode_body, read_body
+from trading_agent.daemon.sources.request_body import T, convert, decode_body, read_body
 from trading_agent.daemon.status import ControlPort
 
 MAX_COMMAND_BYTES = 64 << 10
@@ -129,7 +129,7 @@ class DeskCommands:
 
 async def read_command(request: Request, kind: type[T]) -> T | Response:
     """Reads a command; one without a body says nothing but what it is."""
-    body = await read_body(request, MAX_COMMAND_BYTES, Room(MAX_COMMAND_BYTES << 1))
+    body = await read_body(request, MAX_COMMAND_BYTES)
     if body is None:
         return error_answer(413, 'the body is too long', f'it may have {MAX_COMMAND_BYTES} bytes')
     return decode_body(body or b'{}', kind, example=EXAMPLE, hints=HINTS)

@@ -29,8 +29,11 @@ from trading_agent.errors import ConfigurationError, Problem, StorageError
 
 _LOGGER = logging.getLogger(__name__)
 
-BACKLOG = 128
-"""How many connections may wait to be taken."""
+BACKLOG = 1024
+"""How many connections may wait to be taken; who comes then is told to try again (EAGAIN)."""
+
+TAKEN_AT_ONCE = 8
+"""How many connections are taken before those that are there are looked after: more would use up all files."""
 
 GRACE_SECONDS = 3
 """How long requests that are being answered get at a stop, before they are cut off."""
@@ -227,6 +230,7 @@ class SocketServer(uvicorn.Server):
             uvicorn.Config(
                 app,
                 http=Connection,
+                backlog=TAKEN_AT_ONCE,
                 h11_max_incomplete_event_size=MAX_HEAD_BYTES,
                 ws='none',
                 lifespan='off',
@@ -251,6 +255,8 @@ class SocketServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begins to take connections, and says so."""
         await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(BACKLOG)  # for asyncio the two numbers are one
         self.beat = anyio.current_time()
         self._on_started()
 

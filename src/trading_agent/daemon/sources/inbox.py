@@ -16,6 +16,7 @@ from pathlib import Path
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from watchfiles import Change, awatch
+from watchfiles._rust_notify import WatchfilesRustInternalError
 
 from trading_agent.clock import Clock
 from trading_agent.daemon.sources.inbox_desk import DeskInbox, Identity
@@ -161,7 +162,11 @@ class InboxSource:
             except FileNotFoundError:
                 # Removed since it was seen: its desk makes it again.
                 await self._poll(POLL_SECONDS)
-            except Exception as error:  # noqa: BLE001 - whatever it is, looking without it still works
+            except Exception as group:  # noqa: BLE001 - whatever it is, looking without it still works
+                error = _first_in(group)
+                if isinstance(error, WatchfilesRustInternalError) and 'decode path' in str(error):
+                    await self._poll(POLL_SECONDS)  # a name that is no text: those who look can read it
+                    continue
                 self._tell_watch_failure(error)
                 await self._poll(self._rescan_every)
 
@@ -192,7 +197,7 @@ class InboxSource:
                 with anyio.move_on_after(POLL_SECONDS):
                     await self._folders_changed.wait()
 
-    def _tell_watch_failure(self, error: Exception) -> None:
+    def _tell_watch_failure(self, error: BaseException) -> None:
         if self._watch_failure_told:
             return
         self._watch_failure_told = True
@@ -204,6 +209,13 @@ class InboxSource:
                 hint='raise fs.inotify.max_user_instances and fs.inotify.max_user_watches (sysctl)',
             )
         )
+
+
+def _first_in(error: BaseException) -> BaseException:
+    """Returns what was raised, where it comes in a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _working_folder() -> Path:

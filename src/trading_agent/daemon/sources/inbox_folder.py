@@ -7,6 +7,7 @@ after it was moved: a file that was put in place of another one is never filed a
 import errno
 import itertools
 import os
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
@@ -159,6 +160,7 @@ class InboxFolder:
             return False
         files.move(path, destination)
         if _found_at(destination, found.name) in (found, None):  # None: somebody has taken it from there already
+            _make_private(destination)
             return True
         # Between the look and the rename another file took its place: that one has not been taken yet.
         self._give_back(destination, found.name)
@@ -168,6 +170,18 @@ class InboxFolder:
         while not files.link(path, self.path / _free_name(self.path, name)):
             pass
         files.remove(path)
+
+
+def _make_private(path: Path) -> None:
+    """Lets nobody else read a file from now on; one that has a name elsewhere too is its producer's to look after."""
+    with suppress(OSError):
+        descriptor = os.open(path, _FLAGS)
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+                os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
 
 
 def _found_at(path: Path, name: str) -> Found | None:

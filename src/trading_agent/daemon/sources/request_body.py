@@ -49,12 +49,13 @@ class Room:
         self._left += size
 
 
-async def read_body(request: Request, most: int, room: Room) -> bytes | None:
+async def read_body(request: Request, most: int, room: Room | None = None) -> bytes | None:
     """Reads the body, or returns None where it is longer than `most` bytes.
 
     Raises:
         NoRoom: Other bodies take up all the room that there is.
     """
+    room = room or Room(2 * most)
     body = bytearray()
     taken = 0
     try:

@@ -20,6 +20,9 @@ from trading_agent.trigger import PRIORITIES, Priority, Receipt, RefusalReason, 
 POLL_SECONDS = 5.0
 """How often the result is looked for where no event told of it, because some were missed."""
 
+LONGEST_SOURCE = 128
+"""The longest `source` that is taken, in characters."""
+
 Instant = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
@@ -38,7 +41,7 @@ class TriggerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     text: str
     id: str | None = None
     priority: Priority = 'feed'
-    source: str = 'api'
+    source: Annotated[str, msgspec.Meta(max_length=LONGEST_SOURCE)] = 'api'
     not_before: Instant | None = None
     expires_at: Instant | None = None
 
@@ -55,6 +58,7 @@ class TriggerRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 EXAMPLE = '{"text": "NIFTY crossed 26000"}'
 HINTS = MappingProxyType(
     {
+        'source': f'a text of at most {LONGEST_SOURCE} characters',
         'priority': f'one of {", ".join(PRIORITIES)}',
         'not_before': 'write it like 2026-10-19T15:10:00+05:30',
         'expires_at': 'write it like 2026-10-19T15:10:00+05:30',
