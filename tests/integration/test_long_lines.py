@@ -1,17 +1,16 @@
 """Lines of a hundred megabytes: what reading them costs is bounded, in memory and in time."""
 
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from memory_growth import grown_by
 
 from trading_agent.json_lines import MAX_LINE_BYTES
 
 ALLOWED = 3 * MAX_LINE_BYTES
 
-READING = """
+PREPARE = """
 import sys
 from pathlib import Path
 from trading_agent import json_lines
@@ -19,17 +18,11 @@ from trading_agent.conversation.journal import Journal, verify
 from trading_agent.conversation.journal_folder import JournalFolder
 from trading_agent.memory.session_store import SessionStore
 from trading_agent.memory.trigger_log import open_triggers
-
-
-def most():
-    # Of this program alone: getrusage(2) begins with what the one had that started it.
-    status = Path('/proc/self/status').read_text()
-    return int(status.partition('VmHWM:')[2].split()[0]) << 10
-
-
 folder = Path(sys.argv[2])
 path = folder / '2026-10-19-1.jsonl'
-before = most()
+"""
+
+READING = """
 match sys.argv[1]:
     case 'read_whole':
         print(sum(1 for _ in json_lines.read_whole(path)))
@@ -45,7 +38,6 @@ match sys.argv[1]:
         print(JournalFolder(folder, 'main', None).last_turn('2026-10-19-1'))
     case 'triggers':
         print(len(open_triggers(path)))
-print(most() - before)
 """
 
 EXCHANGE = (
@@ -75,10 +67,7 @@ def test_what_a_long_line_costs(tmp_path: Path, how: str, length: int, told: str
             left -= file.write(b'x' * min(left, 1 << 20))
         file.write(b'\n' + EXCHANGE)
     began = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, '-c', READING, how, tmp_path], capture_output=True, text=True, check=True, timeout=60
-    )
-    answer, grown = done.stdout.split('\n')[:2]
+    answer, grown = grown_by(PREPARE, READING, how, tmp_path)
     assert answer == told
-    assert int(grown) < ALLOWED
+    assert grown < ALLOWED
     assert time.monotonic() - began < 30

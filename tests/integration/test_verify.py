@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -43,6 +42,7 @@ from audited_desks import (
 from cli_fakes import call, lonely
 from daemon_fakes import MORNING, answered, config_for, daemon_of, until
 from keeper_fakes import spare_the_disk
+from memory_growth import grown_by
 
 from trading_agent.audit.desk_audit import audit_desk
 from trading_agent.audit.findings import DeskReport
@@ -636,25 +636,13 @@ def test_a_long_line_takes_bounded_memory(ws: Path, size: int) -> None:
         for _ in range(100):
             file.write(b'x' * (size // 100))
         file.write(b'","answer":"","backend_name":"","finished_at":""}\n')
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    bare = _peak('pass')
-    code = (
-        f'from trading_agent.cli.main import main; import sys; sys.argv = {["x", "--workspace", str(ws), "verify"]!r};'
-    )
-    code += 'import contextlib\nwith contextlib.suppress(SystemExit): main()'
-    peak = _peak(code)
-    assert before < peak
-    assert peak - bare < (3 << 26) + (48 << 20)
+    prepare = 'import contextlib, sys\nfrom trading_agent.cli.main import main'
+    verify = 'sys.argv[1:] = ["--workspace", sys.argv[1], "verify"]\nwith contextlib.suppress(SystemExit): main()'
+    _, grown = grown_by(prepare, verify, ws)
+    assert grown < (3 << 26) + (48 << 20)
     told = dict(problems(ws))
     place = LOG, 4, offset_of(ws / LOG, 4)
     assert told == ({place: 'is longer than 64 MiB'} if size > 64 << 20 else {})
-
-
-def _peak(code: str) -> int:
-    """Returns the most memory that a program had, in bytes."""
-    tell = f'{code}\nimport resource, sys\nsys.stderr.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))'
-    ran = subprocess.run([sys.executable, '-c', tell], capture_output=True, check=True, timeout=60)
-    return int(ran.stderr.split()[-1]) << 10
 
 
 # -- beside a daemon -------------------------------------------------------------------------------------------

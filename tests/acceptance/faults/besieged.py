@@ -4,13 +4,10 @@ import json
 import os
 import random
 import re
-import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
-
-sys.path.append(str(Path(__file__).parents[1]))
 
 from auditor import audit
 from findings import Findings, Kind

@@ -2,18 +2,14 @@
 
 import http.client
 import random
-import sys
 import time
 from pathlib import Path
 
 from auditor import audit
 from findings import Findings
+from process import Process
 from quick_folder import quick_folder
 from real_failures import CALLS, ERRORS, failing_calls, no_files_left
-
-sys.path.append(str(Path(__file__).parents[1]))
-
-from process import Process
 
 CONFIG = '[backends.quick]\nkind = "offline"\n[[desks]]\nname = "main"\nbackends = ["quick"]\n'
 PATIENCE_SECONDS = 60.0

@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-import sys
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,8 +12,6 @@ from functools import partial
 from pathlib import Path
 
 # Some of what they are run with belongs to other tests.
-sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 'integration')]
-
 import anyio
 import anyio.lowlevel
 import anyio.to_thread

@@ -1,16 +1,12 @@
 """Races: whatever may happen in one instant does, in one daemon and between processes that share a workspace."""
 
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 # Some of what they are run with belongs to other tests.
-sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 'integration')]
-
 import anyio
 import anyio.lowlevel
 import racing_processes

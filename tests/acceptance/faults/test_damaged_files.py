@@ -1,7 +1,5 @@
 """Whatever is done to the bytes of its files, a desk goes on, loses nothing that is whole, and says what is not."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,25 +9,12 @@ from damage import Damage
 from damaged_desk import HOME, TRIGGERS, Case
 from damaged_files import bench
 from findings import Budget, Findings
+from memory_growth import grown_by
 from old_desk import THIRD
 
 ROUNDS = 2
 JOURNAL = f'{HOME}/journal/{THIRD}.jsonl'
 ALLOWED = 3 * 64 << 20
-
-MEASURED = """
-import sys
-from pathlib import Path
-import anyio
-import old_desk
-
-def most():
-    return int(Path('/proc/self/status').read_text().partition('VmHWM:')[2].split()[0]) << 10
-
-before = most()
-opened = anyio.run(old_desk.open_and_use, Path(sys.argv[1]), 'after')
-print(opened.trouble, most() - before)
-"""
 
 
 @pytest.fixture(scope='module')
@@ -84,13 +69,11 @@ def test_a_line_of_100_mb(desks: tuple[list[Path], Path], tmp_path: Path, path: 
     findings = Findings()
     case = Case(desks[0][0], tmp_path / 'ws', [Damage(path, 'a long line', 0.5)], findings, path)
     case.prepare()
-    folder = str(Path(__file__).parent)
-    done = subprocess.run(
-        [sys.executable, '-c', MEASURED, tmp_path / 'ws'], capture_output=True, text=True, check=True, cwd=folder
-    )
-    trouble, _, grown = done.stdout.strip().rpartition(' ')
+    work = "opened = anyio.run(old_desk.open_and_use, Path(sys.argv[1]), 'after')\nprint(opened.trouble)"
+    prepare = 'import sys\nfrom pathlib import Path\nimport anyio, old_desk'
+    trouble, grown = grown_by(prepare, work, tmp_path / 'ws', cwd=Path(__file__).parent)
     assert not trouble
-    assert int(grown) < ALLOWED
+    assert grown < ALLOWED
     (tmp_path / 'ws').rename(tmp_path / 'used')
     case.run(thoroughly=False)
     findings.check()

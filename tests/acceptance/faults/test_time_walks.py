@@ -36,7 +36,7 @@ def test_desk_years() -> None:
 
 def sessions_of_a_program(folder: Path, zone: str, tz_path: Path | None, *options: str) -> dict[str, int]:
     """Walks in a process of its own; returns how many exchanges each session has."""
-    environ = os.environ | {'TZ': zone, 'PYTHONTZPATH': str(tz_path or '')}
+    environ = os.environ | {'TZ': zone, 'PYTHONTZPATH': str(tz_path or ''), 'PYTHONPATH': os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, time_walks.__file__, folder, SEED, *options],
         capture_output=True,

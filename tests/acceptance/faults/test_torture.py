@@ -38,12 +38,20 @@ def test_the_figures_stand_in_the_last_line() -> None:
     assert told['left_out'] == 'nothing'
 
 
+def test_every_part_is_run_by_the_script() -> None:
+    """Each part begins also where no test runner has prepared anything for it, and is told."""
+    code, told, output = run('--minutes', '0')
+    assert code == 0, output
+    for part in torture.PARTS:
+        assert f'{part.name}: 0 faults' in output or part.name in told['left_out'].split(','), output
+
+
 def test_a_python_that_does_not_sync(tmp_path: Path) -> None:
     """Where `os.fsync` and `os.fdatasync` do nothing the run is red: what is synced is seen below Python."""
     if why := torture.lacks('crash_states'):
         assert not os.environ.get('TRADING_AGENT_TEST_ALL'), why
         pytest.skip(why)
     (tmp_path / 'sitecustomize.py').write_text(NO_SYNCS)
-    code, told, output = run('--minutes', '0.4', '--parts', 'crash_states', python_path=str(tmp_path))
+    code, told, output = run('--minutes', '0.25', '--parts', 'crash_states', python_path=str(tmp_path))
     assert code == 1, output
     assert int(told['acknowledged_lost']) > 0

@@ -19,7 +19,6 @@ from typing import Any
 if __name__ == '__main__' and sys.argv[-1] == '--no-tz-data':
     sys.modules['tzdata'] = None  # type: ignore[assignment] # whoever imports it finds none
 # The rig that a desk is walked in is that of the keeper's own tests.
-sys.path.append(str(Path(__file__).parents[2] / 'integration'))
 
 import pytest
 from auditor import audit

@@ -25,6 +25,8 @@ from typing import Any
 import planted
 from findings import Budget, Fault, Findings
 
+HERE = Path(__file__).parent
+
 WORKERS = 2
 """How many parts run side by side."""
 
@@ -71,7 +73,10 @@ PARTS = (
 
 
 def module_of(part: str) -> Any:  # noqa: ANN401 - a module
-    """Returns the module of a part."""
+    """Returns the module of a part, which finds what it shares with other tests as under pytest."""
+    for folder in (HERE.parent, HERE.parents[1] / 'integration'):
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
     return importlib.import_module(part)
 
 
