@@ -761,6 +761,7 @@ BAD_LINES = {
     'unknown type': b'{"type":"exploded","at":"x","id":"a"}',
     'unknown outcome': b'{"type":"closed","at":"x","id":"a","outcome":"exploded"}',
     'a blank trigger': ACCEPTED.replace(b'"x"', b'" "') + b'b"}}',
+    'no id': (ACCEPTED + b'"}}').replace(b'"id":"', b'"ie":"b'),
     'a bad id': ACCEPTED + b'"}}',
     'a lone surrogate': ACCEPTED.replace(b'"x"', b'"\\ud800"') + b'b"}}',
     'a number beyond all': b'{"type":"started","at":"x","id":"a","attempt":1e999}',

@@ -335,7 +335,7 @@ PLANTED: dict[str, Planted] = {
     'no archive': (on_file(f'{MAIN}/triggers/{FIRST}.jsonl', Path.unlink), 'is missing: the session has ended'),
     'a trigger without its id': (
         on_line(TRIGGERS, lambda path: _changed(path, number_of(path, type='accepted'), b'"id"', b'"ie"')),
-        'accepts no id',
+        'cannot be read: ValueError: the trigger has no id',
     ),
     'a byte in a name': (
         on_line(TRIGGERS, lambda path: _changed(path, number_of(path, type='closed'), b'"session_id"', b'"ses\xff"')),

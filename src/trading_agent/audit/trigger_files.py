@@ -7,15 +7,20 @@ from dataclasses import dataclass, field
 from datetime import date
 from io import FileIO
 
-import msgspec
-
 from trading_agent.audit.findings import FileReport
 from trading_agent.audit.journal_files import JournalFiles
 from trading_agent.audit.reader import Reader, Spot
 from trading_agent.memory.session_state import is_session_id, split_session_id
-from trading_agent.memory.trigger_log import FORMAT_VERSION, Accepted, Closed, Header, Interrupted, Record, Started
+from trading_agent.memory.trigger_log import (
+    FORMAT_VERSION,
+    Accepted,
+    Closed,
+    Header,
+    Interrupted,
+    Started,
+    decode,
+)
 
-_DECODER = msgspec.json.Decoder(Record)
 _TRIES = 20
 _OPEN_SHOWN = 10
 
@@ -157,7 +162,7 @@ class TriggerFiles:
         before = _Known() if is_first else self._before[1] if self._before is not None else None
         in_heading = True  # the ids of a week stand in front, and were accepted in an earlier file
         contradicted = False
-        for number, offset, line, record in self._reader.records(report, file, _DECODER.decode):
+        for number, offset, _, record in self._reader.records(report, file, decode):
             what = ''
             if isinstance(record, Closed):
                 what = _close(known, record, before, in_heading=in_heading)
@@ -169,7 +174,7 @@ class TriggerFiles:
             elif isinstance(record, Accepted):
                 in_heading = False
                 self._facts.accepted += before is None or record.trigger.id not in before.open
-                what = _accept(known, record.trigger.id, number, offset) if b'"id"' in line else 'accepts no id'
+                what = _accept(known, record.trigger.id, number, offset)
             else:
                 in_heading = False
                 what = _run(known, record)

@@ -70,6 +70,20 @@ Record = Header | Accepted | Started | Interrupted | Closed
 _DECODER = msgspec.json.Decoder(Record)
 
 
+def decode(line: bytes) -> Record:
+    """Reads one line.
+
+    Raises:
+        ValueError: It is no record.
+        RecursionError: It is none, and nested too deep.
+    """
+    record = _DECODER.decode(line)
+    # Without it a trigger would get a new one, and be run again under that. Within a text the quotes are escaped.
+    if isinstance(record, Accepted) and b'"id"' not in line:
+        raise ValueError('the trigger has no id')
+    return record
+
+
 @dataclass
 class _Batch:
     lines: list[bytes] = field(default_factory=list)
@@ -192,7 +206,7 @@ class TriggerLog:
         records: list[Record] = []
         for number, line in json_lines.read(self.path):
             try:
-                record = _DECODER.decode(line)
+                record = decode(line)
             except (ValueError, RecursionError) as error:
                 self._damaged(number, error)
                 continue
@@ -231,7 +245,7 @@ def open_triggers(path: Path) -> dict[str, Trigger]:
     found: dict[str, Trigger] = {}
     for _, line in json_lines.read(path):
         try:
-            record = _DECODER.decode(line)
+            record = decode(line)
         except (ValueError, RecursionError):
             continue
         if isinstance(record, Accepted):

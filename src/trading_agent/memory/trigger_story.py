@@ -18,10 +18,9 @@ from trading_agent.events import Outcome
 from trading_agent.memory.damage import Damage
 from trading_agent.memory.exchange import NO_EXCHANGE, Exchange, decode_line
 from trading_agent.memory.session_state import is_session_id, split_session_id
-from trading_agent.memory.trigger_log import Accepted, Closed, Interrupted, Record, Started
+from trading_agent.memory.trigger_log import Accepted, Closed, Interrupted, Record, Started, decode
 from trading_agent.trigger import Trigger
 
-_DECODER = msgspec.json.Decoder(Record)
 _READ_AGAIN = 5
 
 
@@ -135,7 +134,7 @@ def known_ids(folder: Path) -> list[str]:
     for path in _files(folder):
         for _, line in json_lines.read(path):
             try:
-                record = _DECODER.decode(line)
+                record = decode(line)
             except (ValueError, RecursionError):
                 continue
             if isinstance(record, Accepted):
@@ -230,7 +229,7 @@ def _read(folder: Path, paths: list[Path], trigger_id: str, damaged: list[Damage
             if key not in line:
                 continue
             try:
-                record = _DECODER.decode(line)
+                record = decode(line)
             except (ValueError, RecursionError) as error:
                 damaged.append(Damage(path, number, f'{type(error).__name__}: {error}'[:500]))
                 continue

@@ -60,12 +60,12 @@ class Part:
 
 
 PARTS = (
-    Part('kills', 36, processes=2),
-    Part('crash_states', 26, processes=2),
-    Part('power_cuts', 14),
+    Part('kills', 31, processes=2),
+    Part('crash_states', 29, processes=2),
+    Part('power_cuts', 13),
     Part('io_errors', 6),
     Part('damaged_files', 4),
-    Part('time_walks', 5),
+    Part('time_walks', 8),
     Part('outside', 2),
     Part('races', 3),
     Part('overload', 4),
