@@ -29,7 +29,7 @@ def run(*arguments: str, python_path: str = '') -> tuple[int, dict[str, str], st
 
 def test_the_figures_stand_in_the_last_line() -> None:
     """A run in which every promise was kept ends with exit code 0, and its last line says how much was tried."""
-    code, told, output = run('--minutes', '0.05', '--parts', 'time_walks,damaged_files')
+    code, told, output = run('--minutes', '0.01', '--parts', 'time_walks,damaged_files')
     assert code == 0, output
     assert float(told['desk_years']) > 0
     assert int(told['damaged_files']) > 0
@@ -52,6 +52,6 @@ def test_a_python_that_does_not_sync(tmp_path: Path) -> None:
         assert not os.environ.get('TRADING_AGENT_TEST_ALL'), why
         pytest.skip(why)
     (tmp_path / 'sitecustomize.py').write_text(NO_SYNCS)
-    code, told, output = run('--minutes', '0.25', '--parts', 'crash_states', python_path=str(tmp_path))
+    code, told, output = run('--minutes', '0.1', '--parts', 'crash_states', python_path=str(tmp_path))
     assert code == 1, output
     assert int(told['acknowledged_lost']) > 0
