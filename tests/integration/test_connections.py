@@ -4,7 +4,6 @@ import asyncio
 import json
 import resource
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -74,8 +73,7 @@ async def test_a_byte_now_and_then_gains_no_time(path: Path, monkeypatch: pytest
             call.writer.write(bytes([byte | 0x20]))
             await asyncio.sleep(0.01)
         assert 0.2 < time.monotonic() - began < 5
-        with suppress(ConnectionError):  # a byte that was on its way met the closed end
-            assert await ended
+        assert (await ended)[:13] in (b'HTTP/1.1 408 ', b'')  # nothing, where a byte on its way met the closed end
         call.close()
 
 

@@ -201,7 +201,7 @@ class Indexing:
             ended = self._lag_ended
             with anyio.move_on_after(LAGGED_SECONDS) as within:
                 await ended.wait()
-            if within.cancelled_caught:
+            if within.cancelled_caught and (self._left or self._trouble):
                 error = '' if self._trouble is None else str(self._trouble) or type(self._trouble).__name__
                 hint = 'search reads on where it stands; look at what is told of the index before'
                 if not error:

@@ -86,7 +86,7 @@ class Meter:
         self._on_progress = on_progress
 
     def of(self, session: SessionFiles) -> Callable[[int], None]:
-        """Returns what is to be told of the bytes of a session that were read."""
+        """Tells that a session is begun; returns what is to be told of the bytes of it that were read."""
 
         def read(count: int) -> None:
             self._done += count
@@ -94,6 +94,7 @@ class Meter:
                 total = max(self._done, self._total)  # more may have been written meanwhile
                 self._on_progress(Progress(self._done, total, session.desk, session.session_id))
 
+        read(0)
         return read
 
 

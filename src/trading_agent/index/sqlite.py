@@ -118,7 +118,7 @@ class SqliteIndex:
             desk: Only of this desk; None for all.
             sessions: Only these sessions, each as desk and session id; None for all. All are read where this object
                 has not read all into the file that is there now.
-            on_progress: Is told after each transaction.
+            on_progress: Is told when a session is begun, and after each transaction.
             stop: Is asked after each transaction whether to leave it at that; it may also pause.
 
         Returns:
