@@ -535,7 +535,7 @@ anyio.run(main)
     finally:
         daemon.kill()
         daemon.wait()
-    await gone(pid, 3)
+    await gone(pid, 20)
 
 
 async def test_what_was_said_stands_in_no_log(orders: Path) -> None:
