@@ -284,7 +284,8 @@ class Lock:
     def acquire(self) -> bytes | None:
         """Takes the lock and returns None; or returns what the one who has it wrote into the file."""
         with storage_errors('lock', self._path):
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            # What is there is overwritten: not a file elsewhere that a link leads to.
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.fchmod(descriptor, 0o600)

@@ -625,6 +625,15 @@ def test_the_death_of_its_holder_frees_the_lock(tmp_path: Path) -> None:
         mine.release()
 
 
+def test_a_lock_is_no_link(tmp_path: Path) -> None:
+    """Where the lock's file is a link nobody gets it, and not a byte of what it leads to is touched."""
+    (tmp_path / 'precious').write_text('precious')
+    (tmp_path / 'lock').symlink_to('precious')
+    with pytest.raises(StorageError):
+        files.Lock(tmp_path / 'lock').acquire()
+    assert (tmp_path / 'precious').read_text() == 'precious'
+
+
 def test_a_lock_that_cannot_be_had_keeps_no_descriptor(tmp_path: Path) -> None:
     """Who asks for a held lock again and again leaves no file open."""
     holder, other = files.Lock(tmp_path / 'lock'), files.Lock(tmp_path / 'lock')

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from audited_desks import (
     JOURNAL,
     LOG,
     MAIN,
+    SECOND,
     STATE,
     THIRD,
     TRIGGERS,
@@ -131,6 +133,7 @@ MENDED: dict[str, tuple[Damage, str, str]] = {
     'temporary files': (_left_over, f'{MAIN}/sessions/.state.json.0123abcd.tmp', 'removed it'),
     'an open log': (_open(LOG, 0o644), LOG, 'gave it the mode 0600'),
     'an open folder': (_open(f'{MAIN}/journal', 0o755), f'{MAIN}/journal', 'gave it the mode 0700'),
+    'a file that cannot be read': (_open(LOG, 0), LOG, 'gave it the mode 0600'),
     'a closed folder': (_open(f'{MAIN}/journal', 0o500), f'{MAIN}/journal', 'gave it the mode 0700'),
     'a damaged index': (_index, 'index.sqlite3', 'made it anew from the files'),
 }
@@ -198,6 +201,38 @@ def test_a_rollover_says_which_session_goes_on(ws: Path) -> None:
         'done': [{'path': STATE, 'what': f'rebuilt it: the session {THIRD} goes on', 'kept': None}],
         'left': [],
     }
+
+
+def test_an_old_rollover_leads_into_no_session_that_has_ended(ws: Path) -> None:
+    """Where the state is lost too, the last session goes on, and not the one that a rollover long ago was about."""
+    (ws / STATE).unlink()
+    rollover = {'ended_session_id': FIRST, 'new_session_id': SECOND, 'reason': 'manual', 'stage': 'summary'}
+    (ws / MAIN / 'sessions' / 'rollover.json').write_text(json.dumps(rollover))
+    (ws / MAIN / 'sessions' / 'rollover.json').chmod(0o600)
+    assert [step['what'] for step in repair(ws)['done']] == [f'rebuilt it: the session {THIRD} goes on']
+    assert not [what for (path, *_), what in problems(ws) if path == STATE]
+
+
+def _newest_log_lost(ws: Path) -> None:
+    (ws / LOG).unlink()
+
+
+def _stray_log(name: str) -> Callable[[Path], None]:
+    def stray(ws: Path) -> None:
+        shutil.copy(ws / LOG, ws / MAIN / 'sessions' / f'{name}.jsonl')
+
+    return stray
+
+
+@pytest.mark.parametrize('damage', [_newest_log_lost, _stray_log('2026-03-12-9'), _stray_log('2026-03-13-1')])
+def test_logs_that_are_not_those_that_were_begun(ws: Path, damage: Callable[[Path], None]) -> None:
+    """With a log that is lost, or one whose id was never given out, it is for a person to say which session goes on."""
+    (ws / STATE).unlink()
+    damage(ws)
+    told = repair(ws)
+    assert STATE not in [step['path'] for step in told['done']]
+    assert STATE in [each['path'] for each in told['left']]
+    assert not (ws / STATE).exists()
 
 
 def test_one_desk(ws: Path) -> None:

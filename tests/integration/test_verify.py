@@ -1,5 +1,6 @@
 """`verify`: what is damaged, missing or contradicts another file is told where it is; all else is clean."""
 
+import errno
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -123,7 +125,7 @@ def test_in_words(ws: Path) -> None:
     at = offset_of(ws / LOG, 2)
     assert f'problem: {LOG}:2 (offset {at}): cannot be read: ' in shown.stdout
     assert f'problem: {TRIGGERS}:' in shown.stdout
-    assert '`trading-agent repair` mends 1 problem of' in shown.stderr
+    assert '`trading-agent repair --dry-run` tells what' in shown.stderr
 
 
 def test_a_folder_of_the_first_program(tmp_path: Path) -> None:
@@ -255,6 +257,21 @@ def _closing_of_a_lost_exchange(path: Path) -> int:
     return number_of(path, type='closed', id='main-3-2')
 
 
+def _without_header(path: Path) -> int:
+    change(path, 1, b'\n')
+    return 2
+
+
+def _forgotten_trigger(path: Path) -> int:
+    current = path.parents[1] / 'triggers.jsonl'
+    current.write_bytes(b''.join(line for line in lines_in(current) if b'"id":"main-2-3"' not in line))
+    return number_of(path, type='closed', id='main-2-3')
+
+
+def _ended_otherwise(path: Path) -> int:
+    return _changed(path, number_of(path, type='closed', id='main-2-3'), b'"answered"', b'"failed"')
+
+
 def _lost_trigger(path: Path) -> int:
     add(path, lines_in(path)[number_of(path, type='accepted') - 1].replace(b'main-2-3', b'lost'))
     return len(lines_in(path))
@@ -333,6 +350,19 @@ PLANTED: dict[str, Planted] = {
     'no triggers': (on_file(TRIGGERS, Path.unlink), 'is missing'),
     'empty triggers': (on_file(TRIGGERS, lambda path: path.write_bytes(b'')), 'is empty'),
     'no archive': (on_file(f'{MAIN}/triggers/{FIRST}.jsonl', Path.unlink), 'is missing: the session has ended'),
+    'triggers with a blank header': (on_line(TRIGGERS, _without_header), 'does not begin with a header'),
+    'notes without a header': (
+        on_line(f'{MAIN}/notes/{FIRST}.jsonl', _without_header),
+        'does not begin with a header',
+    ),
+    'a trigger that a rollover forgot': (
+        on_line(ARCHIVE, _forgotten_trigger),
+        'the trigger main-2-3 is closed here, and the file after this one has forgotten it',
+    ),
+    'a trigger that ended in two ways': (
+        on_line(ARCHIVE, _ended_otherwise),
+        'closes the trigger main-2-3 as failed, and the file after this one as answered',
+    ),
     'a trigger without its id': (
         on_line(TRIGGERS, lambda path: _changed(path, number_of(path, type='accepted'), b'"id"', b'"ie"')),
         'cannot be read: ValueError: the trigger has no id',
@@ -623,6 +653,25 @@ def test_an_index(ws: Path) -> None:
     gone = everything_in(ws)
     assert notes(ws, 'index.sqlite3') == ['there is none yet: the daemon or the next search makes it']
     assert everything_in(ws) == gone
+
+
+def test_a_folder_that_may_not_be_entered(ws: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that the user may not look at are told, each once, and all others are read."""
+
+    def forbidding(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as it is
+            if isinstance(path, str | Path) and any(each in str(path) for each in (f'{MAIN}/sessions/', TRIGGERS)):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return function(path, *arguments, **options)
+
+        return call
+
+    monkeypatch.setattr(os, 'open', forbidding(os.open))
+    monkeypatch.setattr(os, 'stat', forbidding(os.stat))
+    told = problems(ws)
+    assert ((LOG, None, None), 'cannot be read: Permission denied') in told
+    assert len(told) == len(set(told))
+    assert not [path for (path, *_), _ in told if path.startswith('desks/other')]
 
 
 # -- a long line -------------------------------------------------------------------------------------------------

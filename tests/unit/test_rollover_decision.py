@@ -19,8 +19,10 @@ from trading_agent.memory.rollover import (
     Decision,
     Review,
     RolloverRecord,
+    Stage,
     clipped,
     decide,
+    session_to_resume,
     summary_without_model,
 )
 
@@ -52,6 +54,38 @@ MOMENT = timedelta(microseconds=1)
 def test_decide(session_date: date | None, today: date, behind_for: timedelta, expected: Decision) -> None:
     """A later date rolls over at once, the same one stays, an earlier one counts after ten minutes of it."""
     assert decide(session_date, today, behind_for) is expected
+
+
+FIRST, SECOND, THIRD = '2026-10-15-1', '2026-10-16-1', '2026-10-19-1'
+
+
+@pytest.mark.parametrize(
+    ('rollover', 'logs', 'given_out', 'goes_on'),
+    [
+        (None, [], [], None),
+        (None, [], [FIRST], None),
+        (None, [FIRST, SECOND], [], SECOND),
+        (None, [FIRST, SECOND], [FIRST, SECOND], SECOND),
+        (None, [FIRST, SECOND], [FIRST, SECOND, THIRD], THIRD),
+        (None, [FIRST, SECOND, THIRD], [FIRST, SECOND], THIRD),
+        (None, [FIRST, SECOND, THIRD], [FIRST, THIRD, SECOND], SECOND),
+        (None, [FIRST, '2099-01-01-1'], [FIRST, '2099-01-01-1'], FIRST),
+        (('summary', SECOND, None), [FIRST, SECOND], [FIRST, SECOND], SECOND),
+        (('session', SECOND, THIRD), [FIRST, SECOND], [FIRST, SECOND, THIRD], SECOND),
+        (('announced', SECOND, THIRD), [FIRST, SECOND, THIRD], [FIRST, SECOND, THIRD], THIRD),
+        (('summary', FIRST, None), [FIRST, SECOND], [FIRST, SECOND], SECOND),
+        (('announced', FIRST, SECOND), [FIRST, SECOND, THIRD], [FIRST, SECOND, THIRD], THIRD),
+    ],
+)
+def test_which_session_goes_on(
+    rollover: tuple[Stage, str, str | None] | None, logs: list[str], given_out: list[str], goes_on: str | None
+) -> None:
+    """Without a state the last session that was begun goes on, or that of a rollover under way; never an ended one."""
+    record = None
+    if rollover is not None:
+        stage, ended, new = rollover
+        record = RolloverRecord(ended_session_id=ended, reason='manual', stage=stage, new_session_id=new)
+    assert session_to_resume(record, logs, given_out, MONDAY) == goes_on
 
 
 @settings(deadline=None)

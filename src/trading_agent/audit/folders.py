@@ -79,7 +79,7 @@ def _look_at_names(reader: Reader, folder: str, *, of_sessions: bool) -> None:
         path = f'{folder}/{name}'.lstrip('/')
         if _SET_ASIDE.fullmatch(name):
             reader.reports.of(path, 'set_aside').note('was set aside when it was found damaged')
-        elif _TEMPORARY.fullmatch(name) and not reader.busy:
+        elif _TEMPORARY.fullmatch(name) and not reader.busy and not (reader.workspace / path).is_dir():
             note = 'was left by a writer that was killed: nothing of it was ever in use'
             reader.reports.of(path, 'temporary').note(note, mend='sweep')
         elif of_sessions and name.endswith('.jsonl') and not is_session_id(name.removesuffix('.jsonl')):
@@ -97,7 +97,8 @@ def _compare_mode(reader: Reader, path: str, wanted: int, kind: Kind, *, is_faul
     except OSError:
         return
     is_right_kind = stat.S_ISDIR(mode) if kind == 'folder' else stat.S_ISREG(mode)
-    if not is_right_kind or stat.S_IMODE(mode) == wanted:
+    needed = stat.S_IRWXU if kind == 'folder' else stat.S_IRUSR  # a person may keep what has ended from being changed
+    if not is_right_kind or (mode & needed == needed and not stat.S_IMODE(mode) & ~wanted):
         return
     report = reader.reports.of(path, kind)
     tell = report.problem if is_fault else report.note

@@ -170,7 +170,9 @@ class Reader:
         return True
 
     def _unreadable(self, report: FileReport, error: OSError) -> None:
-        report.problem(f'cannot be read: {error.strerror or os.strerror(error.errno or errno.EIO)}')
+        what = f'cannot be read: {error.strerror or os.strerror(error.errno or errno.EIO)}'
+        if all(problem.what != what for problem in report.problems):  # it may have been tried again and again
+            report.problem(what)
 
 
 def split(file: FileIO, block: int = 1 << 20) -> Iterator[tuple[int, int, bytes, bool]]:

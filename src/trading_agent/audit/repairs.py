@@ -215,12 +215,16 @@ def _ignore(_: Damage) -> None:
 
 
 def _rebuilt_state(folder: Path) -> SessionState | None:
-    """Returns the state that the next start of a desk would make; None where there is no session to go on with."""
+    """Returns the state that the next start of a desk would make; None where it is not certain which session it is."""
     store = SessionStore(folder, on_damage=_ignore)
     data = files.read(folder / 'rollover.json')
     record = None if data is None else msgspec.json.decode(data, type=RolloverRecord)
-    session_id = session_to_resume(record, store.session_ids(), store.today())
-    return None if session_id is None else SessionState(session_id, split_session_id(session_id)[0], {})
+    logs, given_out = store.session_ids(), store.ids_given_out.read()
+    session_id = session_to_resume(record, logs, given_out, store.today())
+    # An id is written down before its log is made: one of the two alone is a loss, or came from elsewhere.
+    if session_id not in logs or (given_out and session_id not in given_out):
+        return None
+    return SessionState(session_id, split_session_id(session_id)[0], {})
 
 
 def _rebuild_state(workspace: Path, step: Step) -> Step:

@@ -10,6 +10,7 @@ from io import FileIO
 from trading_agent.audit.findings import FileReport
 from trading_agent.audit.journal_files import JournalFiles
 from trading_agent.audit.reader import Reader, Spot
+from trading_agent.clock import instant_in
 from trading_agent.memory.session_state import is_session_id, split_session_id
 from trading_agent.memory.trigger_log import (
     FORMAT_VERSION,
@@ -20,6 +21,7 @@ from trading_agent.memory.trigger_log import (
     Started,
     decode,
 )
+from trading_agent.memory.trigger_queue import REMEMBERED
 
 _TRIES = 20
 _OPEN_SHOWN = 10
@@ -44,10 +46,19 @@ class _Open:
 
 @dataclass
 class _Known:
-    """What a file knows of triggers: how far the open ones are, and the outcomes of the closed ones."""
+    """What a file knows of triggers: how far the open ones are, and how the closed ones ended.
+
+    Attributes:
+        open: The open ones.
+        closed: Their outcomes.
+        closings: When and where each was closed.
+        begins: When the first trigger was accepted after the file was begun; empty where none was.
+    """
 
     open: dict[str, _Open] = field(default_factory=dict)
     closed: dict[str, str] = field(default_factory=dict)
+    closings: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    begins: str = ''
 
 
 @dataclass
@@ -161,11 +172,12 @@ class TriggerFiles:
         known = _Known()
         before = _Known() if is_first else self._before[1] if self._before is not None else None
         in_heading = True  # the ids of a week stand in front, and were accepted in an earlier file
-        contradicted = False
+        contradicted, is_begun = False, False
         for number, offset, _, record in self._reader.records(report, file, decode):
             what = ''
             if isinstance(record, Closed):
                 what = _close(known, record, before, in_heading=in_heading)
+                known.closings[record.id] = record.at, number, offset
                 self._remember(report.path, record, number, offset)
             elif isinstance(record, Header):
                 if not self._is_known(report, record, number, offset, is_begun=bool(known.open or known.closed)):
@@ -173,13 +185,16 @@ class TriggerFiles:
                     return _Known()
             elif isinstance(record, Accepted):
                 in_heading = False
-                self._facts.accepted += before is None or record.trigger.id not in before.open
+                if before is None or record.trigger.id not in before.open:
+                    self._facts.accepted += 1
+                    known.begins = known.begins or record.at
                 what = _accept(known, record.trigger.id, number, offset)
             else:
                 in_heading = False
                 what = _run(known, record)
-            if number == 1 and not isinstance(record, Header):
+            if not (is_begun or isinstance(record, Header)):
                 report.problem('does not begin with a header', number, offset)
+            is_begun = True
             if what:
                 contradicted = True
                 report.problem(what, number, offset)
@@ -211,7 +226,7 @@ class TriggerFiles:
                 answered[record.id] = Spot(path, line, offset)
 
     def _compare_with_before(self, known: _Known) -> None:
-        """Sees that what the file before left open is in this one."""
+        """Sees that what the file before left open is in this one, and that it remembers for a week what was closed."""
         if self._before is None:
             return
         report, before = self._before
@@ -219,6 +234,15 @@ class TriggerFiles:
             if trigger_id not in known.open and trigger_id not in known.closed:
                 what = f'the trigger {trigger_id} is open here, and the file after this one does not know it'
                 report.problem(what, entry.line, entry.offset)
+        begun = instant_in(known.begins)
+        for trigger_id, (at, line, offset) in before.closings.items():
+            outcome, later, closed = before.closed[trigger_id], known.closed.get(trigger_id), instant_in(at)
+            if later is not None and later != outcome:
+                what = f'closes the trigger {trigger_id} as {outcome}, and the file after this one as {later}'
+                report.problem(what, line, offset)
+            elif later is None and begun and closed and begun - REMEMBERED < closed <= begun:
+                what = f'the trigger {trigger_id} is closed here, and the file after this one has forgotten it'
+                report.problem(what, line, offset)
 
 
 def _accept(known: _Known, trigger_id: str, line: int, offset: int) -> str:

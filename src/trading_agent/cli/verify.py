@@ -25,6 +25,7 @@ def verify_command(options: Options, *, desk: str | None) -> None:
 
     Nothing is changed, and a daemon may work at the same time. Open triggers, a running turn, and an index that is
     missing or behind are told and are no fault; neither is what a crash left of a line that was never acknowledged.
+    --json tells it file by file, each with its number of records.
     Exit code 0: there is no problem; 1: there is one.
     """
     workspace = workspace_with_desks(options)
@@ -58,7 +59,7 @@ def _print(found: WorkspaceReport, workspace: Path) -> None:
     for desk in found.desks:
         click.echo(_in_words(desk))
     findings = [(file.path, each, False) for file in found.all_files() for each in file.problems]
-    mended = sum(finding.mend is not None for _, finding, _ in findings)
+    can_be_mended = any(finding.mend for _, finding, _ in findings)
     problems = len(findings)
     findings += [(file.path, each, True) for file in found.all_files() for each in file.notes]
     for path, finding, is_note in findings[:_SHOWN]:
@@ -71,9 +72,8 @@ def _print(found: WorkspaceReport, workspace: Path) -> None:
         click.echo(f'clean: {workspace}')
         return
     click.echo(f'{plural(problems, "problem")}: {workspace}')
-    if mended:
-        hint = f'`trading-agent repair` mends {plural(mended, "problem")} of {problems:,}; stop the daemon first'
-        click.echo(f'hint: {hint}', err=True)
+    if can_be_mended:
+        click.echo('hint: `trading-agent repair --dry-run` tells what it mends; stop the daemon first', err=True)
 
 
 def _in_words(desk: DeskReport) -> str:

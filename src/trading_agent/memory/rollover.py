@@ -108,17 +108,27 @@ class RolloverRecord(msgspec.Struct, frozen=True):
     parts: tuple[SummaryPart, ...] = ()
 
 
-def session_to_resume(record: RolloverRecord | None, logs: list[str], today: date) -> str | None:
-    """Returns the session to go on with where the state is lost: a rollover under way names it, else the newest log.
+def session_to_resume(
+    record: RolloverRecord | None, logs: Sequence[str], given_out: Sequence[str], today: date
+) -> str | None:
+    """Returns the session to go on with where the state is lost; None where there has been none.
+
+    A rollover under way names it, unless another session was begun since. Else it is the last one that was begun:
+    those before it have ended, and are not gone on with though its log is lost.
 
     Args:
         record: The rollover that was cut off, or None.
-        logs: The sessions that have a log, newest first.
+        logs: The sessions that have a log.
+        given_out: The ids that were given out, in that order, as far as that was written down.
         today: Today's India date; a session dated later than tomorrow was dated by a wrong clock.
     """
-    if record is None:
-        return newest_session(logs, today)
-    return (record.stage == 'announced' and record.new_session_id) or record.ended_session_id
+    if record is not None and (not given_out or given_out[-1] in (record.ended_session_id, record.new_session_id)):
+        return (record.stage == 'announced' and record.new_session_id) or record.ended_session_id
+    if not logs:
+        return None
+    last = next((each for each in reversed(given_out) if newest_session([each], today)), None)
+    unlisted = {*logs} - {*given_out}
+    return newest_session(unlisted if last is None else {*unlisted, last}, today)
 
 
 def clipped(text: str, budget: int) -> str:

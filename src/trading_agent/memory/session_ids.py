@@ -21,7 +21,7 @@ class SessionIds:
         self._unsure = ''  # what could not be written, and maybe not be taken back either
 
     def read(self) -> list[str]:
-        """Returns the ids; a line that is none is left out and told.
+        """Returns the ids, in the order in which they were given out; a line that is none is left out and told.
 
         Raises:
             StorageError: The file is there and cannot be read.

@@ -166,8 +166,8 @@ class SessionKeeper:
     async def _recover_state(self, record: RolloverRecord | None) -> None:
         """Rebuilds the state from what is there: a rollover under way, else the newest log."""
         aside = await self._disk.run(self._store.set_state_aside, self._clock.now())
-        logs = await self._disk.run(self._store.session_ids)
-        session_id = session_to_resume(record, logs, self._store.today())
+        logs, given_out = await self._disk.run(lambda: (self._store.session_ids(), self._store.ids_given_out.read()))
+        session_id = session_to_resume(record, logs, given_out, self._store.today())
         if session_id is not None:
             state = SessionState(session_id, split_session_id(session_id)[0], {})
             await self._disk.run(self._store.save_state, state)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date, timedelta
 from typing import Any, Self
@@ -48,9 +48,10 @@ def is_session_id(text: str) -> bool:
     return True
 
 
-def newest_session(session_ids: list[str], today: date) -> str | None:
+def newest_session(session_ids: Iterable[str], today: date) -> str | None:
     """Returns the newest session dated no later than tomorrow: a later one was dated by a wrong clock."""
-    return next((sid for sid in session_ids if split_session_id(sid)[0] <= today + timedelta(days=1)), None)
+    dated = (each for each in session_ids if split_session_id(each)[0] <= today + timedelta(days=1))
+    return max(dated, key=split_session_id, default=None)
 
 
 @dataclass(frozen=True)

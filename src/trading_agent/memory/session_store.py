@@ -69,7 +69,7 @@ class SessionStore:
         self.directory = directory
         self._date_source = date_source
         self.damage = DamageReport(on_damage)
-        self._ids = SessionIds(directory, self.damage)
+        self.ids_given_out = SessionIds(directory, self.damage)
         self._writing = threading.Lock()
         self._choosing = threading.Lock()
         self._named_session: str | None = None
@@ -142,7 +142,7 @@ class SessionStore:
         """
         path = self.log_path(session_id)
         files.make_folder(self.directory)
-        self._ids.record(session_id)
+        self.ids_given_out.record(session_id)
         files.create(path)
 
     def plan_session(self, session_id: str) -> None:
@@ -177,7 +177,7 @@ class SessionStore:
     def _known_ids(self, trading_date: date) -> Iterator[tuple[date, int]]:
         # An operator may have moved logs away or compressed them; whatever else carries the id keeps it taken.
         names = [name.split('.')[0] for name in files.names_in(self.directory)]
-        names += self._ids.read()
+        names += self.ids_given_out.read()
         names += [section.session_id for section in self.summary_sections(trading_date)]
         state = self.load_state()
         names += [state.session_id] if state else []
@@ -185,7 +185,7 @@ class SessionStore:
 
     def has_had(self, session_id: str) -> bool:
         """Returns whether there is a session, or was one, as its id was given out: that its log is missing is told."""
-        has_log, had_one = session_id in self.session_ids(), session_id in self._ids.read()
+        has_log, had_one = session_id in self.session_ids(), session_id in self.ids_given_out.read()
         if had_one and not has_log:
             self.damage.tell(self.log_path(session_id), None, 'the log of the session is missing')
         return has_log or had_one
