@@ -1,6 +1,8 @@
 """An index that is damaged, missing or another program's: set aside, told once, made anew, and right again."""
 
 import errno
+import itertools
+import os
 import shutil
 import sqlite3
 import threading
@@ -11,10 +13,11 @@ import pytest
 from index_days import Day, Rows, found, rebuilt, rows_of
 
 from trading_agent.errors import StorageError
-from trading_agent.index import database, schema
+from trading_agent.index import database, feed, schema
 from trading_agent.index.database import IndexFile
 from trading_agent.index.faults import IndexDamaged, IndexStopped
-from trading_agent.index.results import Difference
+from trading_agent.index.lines import Lines, Place
+from trading_agent.index.results import Difference, Progress
 from trading_agent.index.sqlite import SqliteIndex
 
 Told = list[tuple[Path, str]]
@@ -417,4 +420,179 @@ def test_a_file_that_is_moved_away_by_hand(tmp_path: Path, rows: Rows) -> None:
         (tmp_path / f'kept{companion}').rename(tmp_path / f'index.sqlite3{companion}')
     with SqliteIndex(tmp_path) as index:
         index.catch_up()
+    assert rows_of(tmp_path) == rows
+
+
+# -- what becomes of it, and of the files, behind its back -------------------------------------------------------
+
+
+def delete(path: Path) -> None:
+    """Removes it, with what is beside it."""
+    for each in path.parent.glob(f'{path.name}*'):
+        each.unlink()
+
+
+@pytest.mark.parametrize('then', [SqliteIndex.verify, SqliteIndex.close])
+def test_one_that_is_deleted_while_nothing_else_changes(
+    tmp_path: Path, rows: Rows, then: Callable[[SqliteIndex], None]
+) -> None:
+    """It is made anew by the next look, whatever was done between the two."""
+    with SqliteIndex(tmp_path) as index:
+        index.catch_up()
+        delete(index.path)
+        then(index)
+        index.catch_up()
+    assert rows_of(tmp_path) == rows
+
+
+def test_an_old_copy_in_its_place(tmp_path: Path, rows: Rows) -> None:
+    """What the copy has not is read by the next look, though no file has changed since the last one."""
+    path = tmp_path / 'index.sqlite3'
+    shutil.copy(path, tmp_path / 'copy')
+    with SqliteIndex(tmp_path) as index:
+        Day(tmp_path, 'main', '2026-10-20-1').say('lion')
+        index.verify()
+        index.catch_up()
+        index.close()
+        (tmp_path / 'copy').rename(path)
+        index.verify()
+        index.catch_up()
+    assert rows_of(tmp_path) == rebuilt(tmp_path)
+
+
+def test_a_backup_put_back(tmp_path: Path, rows: Rows) -> None:
+    """A session's files as they were once, put back with their times, are read anew by the next look at all."""
+    day = Day(tmp_path, 'main')
+    before = {path: path.read_bytes() for path in (day.journal, day.log)}
+    times = {path: path.stat().st_mtime_ns for path in before}
+    day.turns = 500
+    with SqliteIndex(tmp_path) as index:
+        index.catch_up()
+        day.say('lion')
+        index.catch_up(sessions=[('main', day.session_id)])
+        for path, data in before.items():
+            path.write_bytes(data)
+            os.utime(path, ns=(times[path], times[path]))
+        index.catch_up()
+    assert rows_of(tmp_path) == rows
+
+
+def test_a_session_that_could_not_be_read_for_a_while(
+    tmp_path: Path, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that making it anew could not read is read by the next look."""
+    with SqliteIndex(tmp_path) as index:
+        index.catch_up()
+
+        def refuse(lines: Lines, _: int) -> None:
+            raise StorageError('read', tmp_path / lines.source.name, OSError(errno.EIO, 'Input/output error'))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Lines, 'take', refuse)
+            with pytest.raises(StorageError):
+                index.rebuild()
+        index.catch_up()
+    assert rows_of(tmp_path) == rows
+
+
+def test_files_that_are_away_for_a_moment(tmp_path: Path, rows: Rows) -> None:
+    """Files that are moved away while they are read, and back, are read by the next look: also by another process."""
+    delete(tmp_path / 'index.sqlite3')
+    desk, away = tmp_path / 'desks' / 'main', tmp_path / 'away'
+
+    def move_away(progress: Progress) -> None:
+        if progress.desk == 'main' and desk.exists():
+            desk.rename(away)
+
+    with SqliteIndex(tmp_path) as index:
+        index.catch_up(on_progress=move_away)
+        away.rename(desk)
+    with SqliteIndex(tmp_path) as index:
+        assert index.behind() > 0
+        index.catch_up()
+    assert rows_of(tmp_path) == rows
+
+
+def test_a_journal_that_comes_after_its_log(tmp_path: Path, rows: Rows) -> None:
+    """A journal that is copied bit by bit, its log being there, ends with each exchange once."""
+    delete(tmp_path / 'index.sqlite3')
+    day = Day(tmp_path, 'main')
+    whole = day.journal.read_bytes()
+    cut = whole.rfind(b'\n', 0, len(whole) // 2) + 1
+    day.journal.write_bytes(whole[:cut])
+    with SqliteIndex(tmp_path) as index:
+        index.catch_up()
+        with day.journal.open('ab') as file:
+            file.write(whole[cut:])
+        index.catch_up()
+    assert rows_of(tmp_path) == rows
+
+
+def test_a_journal_that_is_replaced_while_all_is_read(
+    tmp_path: Path, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next look reads the new one whole."""
+    day = Day(tmp_path, 'main')
+    day.turns = 500
+    for number in range(300):
+        day.say(f'old {number} ' + 'some more words ' * 20)
+    other = tmp_path / 'other.jsonl'
+    whole = day.journal.read_bytes()
+    other.write_bytes(whole.replace(b'old ', b'new '))
+
+    def replace(progress: Progress) -> None:
+        if progress.done > len(whole) * 0.8 and other.exists():
+            other.rename(day.journal)
+
+    monkeypatch.setattr(feed, 'LOAD_BYTES', 1 << 15)
+    with SqliteIndex(tmp_path) as index:
+        index.rebuild(on_progress=replace)
+        index.catch_up()
+    assert rows_of(tmp_path) == rebuilt(tmp_path)
+
+
+def test_a_folder_in_the_place_of_a_session(tmp_path: Path, rows: Rows) -> None:
+    """A session whose files are gone is forgotten, whatever else has their names."""
+    day = Day(tmp_path, 'main')
+    with SqliteIndex(tmp_path) as index:
+        index.catch_up()
+        day.journal.unlink()
+        day.log.unlink()
+        day.log.mkdir()
+        index.catch_up()
+        assert index.search('zebra', desk='main') == []
+
+
+def test_a_file_that_is_cut_off_while_it_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is another one; nobody waits for its bytes to come back."""
+    path = tmp_path / 'log.jsonl'
+    path.write_bytes(b'x' * 100_000)
+    tries = itertools.count()
+
+    def none_left(*_: int) -> bytes:
+        assert next(tries) < 100
+        return b''
+
+    monkeypatch.setattr(os, 'pread', none_left)
+    assert not Place(offset=50_000, digest='some').is_in(path)
+
+
+def test_a_full_disk_while_it_is_made_anew(tmp_path: Path, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old one stays, is no damage, and goes on to be read."""
+    prepare = schema.prepare
+
+    def on_a_full_disk(connection: sqlite3.Connection) -> int:
+        version = prepare(connection)
+        (pages,) = connection.execute('PRAGMA page_count').fetchone()
+        connection.execute(f'PRAGMA max_page_count = {pages + 3}')
+        return version
+
+    day = Day(tmp_path, 'main', '2026-10-20-1')
+    for number in range(200):
+        day.say(f'lion {number} ' + 'some more words ' * 30)
+    monkeypatch.setattr(schema, 'prepare', on_a_full_disk)
+    with SqliteIndex(tmp_path, lambda path, error: pytest.fail(f'{path}: {error}')) as index:
+        with pytest.raises(StorageError, match='full'):
+            index.rebuild()
+        assert index.search('zebra')
     assert rows_of(tmp_path) == rows

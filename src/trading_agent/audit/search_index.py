@@ -102,9 +102,7 @@ def _read(workspace: Path, address: str) -> tuple[int, int | None]:
         connection.execute('BEGIN')
         if schema.version_of(connection) != schema.VERSION:
             return 0, None
-        problems = connection.execute('PRAGMA quick_check (1)').fetchall()
-        if problems != [('ok',)]:
-            raise IndexDamaged(str(problems[0][0]) if problems else 'it cannot be checked')
+        schema.check_structure(connection)
         known = places(connection)
     lines = sum(place.lines for of_session in known.values() for place in of_session.values())
     return lines, sum(behind(session, known) for session in snapshot.found)

@@ -39,9 +39,6 @@ _COMPANIONS = ('', '-wal', '-shm')
 _KEPT = 3
 """How many damaged files are kept."""
 
-_CACHE_KIB = 8192
-_LONGEST_LOG_BYTES = 32 << 20
-
 WrittenAt = tuple[tuple[int, ...] | None, tuple[int, ...] | None]
 """Size and time of the file and of its write-ahead log, as `stat` tells them; None for one that is missing."""
 
@@ -65,6 +62,7 @@ class IndexFile:
         self._identity: Identity | None = None
         self._as_left: WrittenAt | None = None
         self._touched = True
+        self._others_wrote = True
         self._verify_from = 0.0
         self.stopped = False
 
@@ -168,10 +166,17 @@ class IndexFile:
 
     @property
     def is_as_left(self) -> bool:
-        """Whether nobody else has written anything since this object has."""
-        return self._as_left is not None and self._written_at() == self._as_left
+        """Whether nobody else has written anything since `read_all`."""
+        self._notice_others()
+        return not self._others_wrote
+
+    def read_all(self) -> None:
+        """Notes that all of it is read from now on, so that only what others write later makes it another one."""
+        self._notice_others()
+        self._as_left, self._others_wrote = self._written_at(), False
 
     def _notice_others(self) -> None:
+        self._others_wrote |= self._as_left != self._written_at()
         # What others write comes by the log first; the file itself changes when that is full, or is closed.
         if self._as_left is None or self._as_left[0] != _written_at(self.path):
             self._touched = True
@@ -217,7 +222,7 @@ class IndexFile:
             address, uri=True, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False
         )
         try:
-            version = self._patiently(partial(_prepare, connection))
+            version = self._patiently(partial(schema.prepare, connection))
             if version == schema.VERSION:
                 return connection
         except BaseException:
@@ -301,22 +306,10 @@ class IndexFile:
                 return
             self.close()
             with self._using('check') as connection:
-                problems = connection.execute('PRAGMA quick_check (1)').fetchall()
-                if problems != [('ok',)]:
-                    raise IndexDamaged(str(problems[0][0]) if problems else 'it cannot be checked')
+                schema.check_structure(connection)
             self._as_left, self._touched = self._written_at(), False
             seconds = time.monotonic() - began
             self._verify_from = began + (20 * seconds if seconds > _QUICK_SECONDS else 0)
-
-
-def _prepare(connection: sqlite3.Connection) -> int:
-    """Sets a new connection up and returns the version of its tables."""
-    version = schema.version_of(connection)
-    connection.execute(f'PRAGMA cache_size = -{_CACHE_KIB}')
-    connection.execute(f'PRAGMA journal_size_limit = {_LONGEST_LOG_BYTES}').fetchall()
-    # A power cut may take the last transactions, with the offsets that say so; the file stays whole.
-    connection.execute('PRAGMA synchronous = NORMAL')
-    return version
 
 
 def _identity_of(path: Path) -> Identity | None:

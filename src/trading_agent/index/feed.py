@@ -148,7 +148,7 @@ class Feed:
         """Removes the rows of a session that has no files any more."""
         with self._index.writing('write') as connection:
             names = places(connection, [key]).get(key, {})
-            if not any((self._workspace / name).exists() for name in names):  # it may have come back meanwhile
+            if not any((self._workspace / name).is_file() for name in names):  # it may have come back meanwhile
                 schema.purge(connection, *key)
 
     def _batch(self, session: SessionFiles, source: Source, reached: tuple[str, int] | None) -> tuple[bool, Place, int]:
@@ -167,6 +167,9 @@ class Feed:
             rows = SessionRows(*session.key, _running(connection, session.key))
             _read(connection, lines, rows, BATCH_BYTES)
             write(connection, rows, full_text=True)
+            if source.kind == 'journal' and _came_late(connection, session.key):
+                schema.purge(connection, *session.key)
+                return False, Place(), 0
             place = lines.place()
             _set_place(connection, session.key, source, place)
             return lines.at_end, place, place.offset - before.offset
@@ -223,6 +226,16 @@ def _read(connection: sqlite3.Connection, lines: Lines, rows: SessionRows, most_
     else:
         rows.exchange_lines(batch, lambda triggers: _turns_of(connection, rows.key, triggers))
     lines.damaged += rows.damaged - damaged
+
+
+def _came_late(connection: sqlite3.Connection, key: SessionKey) -> bool:
+    """Returns whether a journal has a turn whose exchange was read before it, and stands there as what was said."""
+    late = connection.execute(
+        'SELECT 1 FROM exchanges AS e JOIN turns AS t USING (desk, session_id, trigger_id, started_at) WHERE '
+        "desk = ? AND session_id = ? AND e.turn IS NULL AND trigger_id <> '' AND t.outcome = 'answered' AND t.shown",
+        key,
+    )
+    return late.fetchone() is not None
 
 
 def _running(connection: sqlite3.Connection, key: SessionKey) -> Turn | None:
@@ -305,7 +318,9 @@ def savepoint(connection: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        connection.execute('ROLLBACK TO session')
+        if connection.in_transaction:  # a full disk, for one, has taken back all of it
+            connection.execute('ROLLBACK TO session')
         raise
     finally:
-        connection.execute('RELEASE session')
+        if connection.in_transaction:
+            connection.execute('RELEASE session')

@@ -20,6 +20,10 @@ power cut took lines that were read, and others as long were written in their pl
 """
 
 
+_OF_NONE = '-'
+"""The digest of what is in no file."""
+
+
 class Place(msgspec.Struct, frozen=True):
     """How far a file has been read.
 
@@ -61,7 +65,7 @@ class Place(msgspec.Struct, frozen=True):
 def _digest(descriptor: int, offset: int) -> str:
     begin = max(0, offset - _COMPARED)
     data = os.pread(descriptor, offset - begin, begin)
-    while begin and data.find(b'\n', 0, -1) < 0:
+    while begin and data and data.find(b'\n', 0, -1) < 0:
         before = max(0, begin - len(data))  # as much again: a long line is read in few steps
         data = os.pread(descriptor, begin - before, before) + data
         begin = before
@@ -92,6 +96,9 @@ class Lines:
         self.at_end = False
         self._path = path
         self._digest = place.digest
+        self._inode: int | None = None
+        self._is_other = False  # replaced in the middle: what was read is of two files
+        self._is_as_seen = False
 
     def take(self, most_bytes: int) -> Iterable[tuple[int, bytes]]:
         """Returns the next lines within so many bytes, each with its number from 1; one that is longer comes alone.
@@ -99,17 +106,22 @@ class Lines:
         Raises:
             StorageError: The file cannot be read.
         """
-        number, lines = self.number + 1, list[bytes]()
+        number, lines, is_as_seen = self.number + 1, list[bytes](), False
         with (
             storage_errors('read', self._path),
             suppress(FileNotFoundError),
             self._path.open('rb', buffering=0) as file,
         ):
             lines = self._lines(file.fileno(), most_bytes)
+            status = os.fstat(file.fileno())
+            self._is_other |= self._inode not in (None, status.st_ino)
+            self._inode = status.st_ino
+            is_as_seen = (status.st_size, status.st_mtime_ns) == (self.source.size, self.source.mtime_ns)
             if lines:
                 self.number += len(lines)
                 self._digest = _digest(file.fileno(), self.offset)
         self.at_end = self.at_end or not lines
+        self._is_as_seen = is_as_seen
         return enumerate(lines, number)
 
     def _lines(self, descriptor: int, most_bytes: int) -> list[bytes]:
@@ -131,5 +143,7 @@ class Lines:
 
     def place(self) -> Place:
         """Returns how far the file has been read now."""
-        size, mtime_ns = (self.source.size, self.source.mtime_ns) if self.at_end else (0, 0)
-        return Place(self.offset, self.number, self.damaged, self._digest, size, mtime_ns)
+        is_whole = self.at_end and self._is_as_seen and not self._is_other
+        size, mtime_ns = (self.source.size, self.source.mtime_ns) if is_whole else (0, 0)
+        digest = _OF_NONE if self._is_other else self._digest
+        return Place(self.offset, self.number, self.damaged, digest, size, mtime_ns)

@@ -78,6 +78,9 @@ SAY_ALL = "INSERT INTO said (said) VALUES ('rebuild')"
 UNSAY_ALL = "INSERT INTO said (said) VALUES ('delete-all')"
 CHECK_SAID = "INSERT INTO said (said, rank) VALUES ('integrity-check', 1)"
 
+_CACHE_KIB = 8192
+_LONGEST_LOG_BYTES = 32 << 20
+
 _OF_SESSION = 'desk = ? AND session_id = ?'
 
 
@@ -101,6 +104,27 @@ def version_of(connection: sqlite3.Connection) -> int:
     if version == VERSION and not found.issuperset(each for each in CREATE if each.startswith('CREATE')):
         raise IndexDamaged('its tables are not those of an index')
     return int(version)
+
+
+def prepare(connection: sqlite3.Connection) -> int:
+    """Sets a new connection up and returns the version of its tables; raises what `version_of` raises."""
+    version = version_of(connection)
+    connection.execute(f'PRAGMA cache_size = -{_CACHE_KIB}')
+    connection.execute(f'PRAGMA journal_size_limit = {_LONGEST_LOG_BYTES}').fetchall()
+    # A power cut may take the last transactions, with the offsets that say so; the file stays whole.
+    connection.execute('PRAGMA synchronous = NORMAL')
+    return version
+
+
+def check_structure(connection: sqlite3.Connection) -> None:
+    """Reads through the structure of the whole file.
+
+    Raises:
+        IndexDamaged: It is damaged.
+    """
+    problems = connection.execute('PRAGMA quick_check (1)').fetchall()
+    if problems != [('ok',)]:
+        raise IndexDamaged(str(problems[0][0]) if problems else 'it cannot be checked')
 
 
 def purge(connection: sqlite3.Connection, desk: str, session_id: str) -> None:

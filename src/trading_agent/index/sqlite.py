@@ -144,7 +144,8 @@ class SqliteIndex:
         if desk is None and sessions is None:
             if seen == self._seen and self._file.is_as_left:
                 return True
-            self._seen = None
+            self._file.read_all()
+        self._seen = None
         known = self._file.read('read', lambda connection: places(connection, sessions))
         for key in snapshot.gone(known):
             self._feed.forget(key)
@@ -156,7 +157,10 @@ class SqliteIndex:
                     return False
         snapshot.raise_first()
         if desk is None and sessions is None:
-            self._seen, self._whole = seen, self._file.identity
+            self._whole = self._file.identity
+            known = self._file.read('read', places)
+            # What was moved away, or written to meanwhile, is looked at again.
+            self._seen = seen if all(is_read(session, known) for session in snapshot.found) else None
         return True
 
     def _is_whole(self) -> bool:
@@ -205,6 +209,7 @@ class SqliteIndex:
     def _rebuild(
         self, desk: str | None, session_id: str | None, on_progress: Callable[[Progress], None] | None
     ) -> None:
+        self._seen = None
         snapshot = Snapshot(self._workspace, desk, session_id=session_id)
         meter = Meter(sum(session.size for session in snapshot.found), on_progress)
         if desk is None and session_id is None:
