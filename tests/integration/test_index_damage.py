@@ -93,6 +93,36 @@ def no_column(path: Path) -> None:
     connection.close()
 
 
+def changed(statement: str) -> Callable[[Path], None]:
+    """Returns what changes some rows, of which SQLite itself sees nothing wrong."""
+
+    def change(path: Path) -> None:
+        with sqlite3.connect(path) as connection:
+            connection.execute(statement)
+        connection.close()
+
+    return change
+
+
+@pytest.mark.parametrize(
+    'statement',
+    [
+        "UPDATE files SET offset = 'x', size = 0",
+        "UPDATE messages SET trading_date = '20x6-10-19'",
+        'DELETE FROM said_config',
+    ],
+)
+def test_rows_that_can_not_be(tmp_path: Path, rows: Rows, statement: str) -> None:
+    """A number that is none, a date that is none, a full text without its format: it is set aside, and all is found."""
+    changed(statement)(tmp_path / 'index.sqlite3')
+    told: Told = []
+    with SqliteIndex(tmp_path, lambda *what: told.append(what)) as index:
+        index.catch_up()
+        assert len(index.search('zebra', limit=1000)) == 300
+    assert len(told) == 1
+    assert rows_of(tmp_path) == rows
+
+
 DAMAGES = [garbage, shorter, zeros, empty, text, folder, foreign, no_table, no_column]
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from trading_agent.index import schema
 from trading_agent.index.database import IndexFile
+from trading_agent.index.faults import IndexDamaged
 from trading_agent.index.lines import Lines, Place
 from trading_agent.index.results import EXCHANGE_STEP, Progress
 from trading_agent.index.rows import SessionRows, Turn
@@ -28,6 +29,7 @@ _REPLAYS = 3
 """How often a session is begun again, when its files change faster than they can be read."""
 
 _PLACE_COLUMNS = ', '.join(Place.__struct_fields__)
+_PLACE_TYPES = [type(value) for value in msgspec.structs.astuple(Place())]
 _SHOW = (
     f'desk = ? AND session_id = ? AND number > ? AND number < {EXCHANGE_STEP} AND turn = ? '
     "AND text <> '' AND (role = 'user' OR number > ?)"
@@ -47,6 +49,9 @@ def places(connection: sqlite3.Connection, sessions: Collection[SessionKey] | No
     Args:
         connection: The index.
         sessions: Of which sessions; None for all.
+
+    Raises:
+        IndexDamaged: What stands there is no place in a file.
     """
     select = f'SELECT desk, session_id, path, {_PLACE_COLUMNS} FROM files'  # noqa: S608 - constants
     if sessions is None:
@@ -56,6 +61,8 @@ def places(connection: sqlite3.Connection, sessions: Collection[SessionKey] | No
         rows = [row for key in sessions for row in connection.execute(one, key)]
     found: Places = {}
     for desk, session_id, path, *place in rows:
+        if [*map(type, place)] != _PLACE_TYPES:
+            raise IndexDamaged(f'how far it says that {path} was read is nowhere: {place}')
         found.setdefault((desk, session_id), {})[path] = Place(*place)
     return found
 

@@ -7,6 +7,7 @@ from datetime import date
 from typing import Any
 
 from trading_agent.index import query
+from trading_agent.index.faults import IndexDamaged
 from trading_agent.index.results import EXCHANGE_STEP, Hit, Passage
 from trading_agent.index.session_files import SessionKey
 
@@ -63,7 +64,7 @@ def search(
         try:
             rows = connection.execute(select, (expression, *values, max(0, limit))).fetchall()
         except sqlite3.OperationalError as error:
-            if 'fts5' not in str(error):
+            if 'fts5' not in str(error) or 'file format' in str(error):
                 raise
             continue  # more than the full text takes: nothing is found by it, and nothing is damaged
         if rows:
@@ -89,7 +90,7 @@ def passages_of(connection: sqlite3.Connection, key: SessionKey, mark: int) -> l
     found, characters = list[Passage](), 0
     for row in connection.execute(above, values):
         desk, session_id, trading_date, number, *_, text = row
-        found.append(Passage(desk, session_id, date.fromisoformat(trading_date), number, text))
+        found.append(Passage(desk, session_id, _date(trading_date), number, text))
         characters += len(text)
         if characters >= _PASSAGE_CHARACTERS:
             break
@@ -103,8 +104,15 @@ def sessions(connection: sqlite3.Connection) -> list[SessionKey]:
 
 def _hit(row: tuple[Any, ...], excerpt: str, marks: list[tuple[int, int]], score: float = 0.0) -> Hit:
     desk, session_id, trading_date, number, at, role, name, trigger_id, text = row[:9]
-    day, who = date.fromisoformat(trading_date), _who(role, name)
+    day, who = _date(trading_date), _who(role, name)
     return Hit(desk, session_id, day, number, at, who, trigger_id, text, excerpt, marks, score)
+
+
+def _date(text: object) -> date:
+    try:
+        return date.fromisoformat(str(text))
+    except ValueError:
+        raise IndexDamaged(f'it has {text!r} for a date') from None
 
 
 def _who(role: str, name: str) -> str:
