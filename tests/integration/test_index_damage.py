@@ -475,6 +475,23 @@ def test_one_that_is_deleted_while_nothing_else_changes(
     assert rows_of(tmp_path) == rows
 
 
+def test_one_that_is_deleted_while_all_is_read(tmp_path: Path, rows: Rows) -> None:
+    """What went into the one that is gone is read by the next look, though that is for another session only."""
+    delete(tmp_path / 'index.sqlite3')
+    desks: list[str] = []
+
+    with SqliteIndex(tmp_path) as index:
+
+        def remove(progress: Progress) -> None:
+            if desks and progress.desk not in desks:
+                delete(index.path)
+            desks.append(progress.desk)
+
+        index.catch_up(on_progress=remove)
+        index.catch_up(sessions=[(desks[-1], '2026-10-19-1')])
+    assert rows_of(tmp_path) == rows
+
+
 def test_an_old_copy_in_its_place(tmp_path: Path, rows: Rows) -> None:
     """What the copy has not is read by the next look, though no file has changed since the last one."""
     path = tmp_path / 'index.sqlite3'

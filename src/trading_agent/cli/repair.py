@@ -20,10 +20,11 @@ from trading_agent.cli.render import plural, print_json, printable
 def repair_command(options: Options, *, desk: str | None, dry_run: bool) -> None:
     """Mend what there can be no doubt about of what `verify` finds, or only that of one DESK.
 
-    A torn last line is closed; a state.json that is damaged or missing is rebuilt; temporary files that a killed
-    writer left are removed; a damaged index is made anew; modes that are too wide are set right. Whatever is replaced
-    is kept beside it, under a name with the time. A daemon must not be running on the workspace. Can be repeated.
-    Exit code 0: nothing is left; 1: problems are left that a person has to decide on, or a daemon holds the workspace.
+    A torn last line is closed; a state.json that is damaged or missing is rebuilt, where logs and rollover agree on
+    the session that goes on; temporary files that a killed writer left are removed; a damaged index is made anew;
+    modes that are too wide, or keep a file from being read, are set right. Whatever is replaced is kept beside it,
+    under a name with the time. A daemon must not be running on the workspace. Can be repeated. Exit code 0: nothing is
+    left; 1: problems are left that a person has to decide on, or a daemon holds the workspace.
     """
     workspace = workspace_with_desks(options)
     if desk is not None:

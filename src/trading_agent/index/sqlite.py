@@ -157,9 +157,9 @@ class SqliteIndex:
                     return False
         snapshot.raise_first()
         if desk is None and sessions is None:
-            self._whole = self._file.identity
             known = self._file.read('read', places)
-            # What was moved away, or written to meanwhile, is looked at again.
+            # What was moved away meanwhile, or went into an index that was removed, is looked at again.
+            self._whole = None if any(behind(session, known) for session in snapshot.found) else self._file.identity
             self._seen = seen if all(is_read(session, known) for session in snapshot.found) else None
         return True
 

@@ -154,6 +154,9 @@ FAULTS: dict[str, list[Edit]] = {
             'Feed._batch',
             """
         write(connection, rows, full_text=True)
+        if source.kind == 'journal' and _came_late(connection, session.key):
+            schema.purge(connection, *session.key)
+            return False, Place(), 0
         place = lines.place()
         _set_place(connection, session.key, source, place)
 """,
