@@ -350,6 +350,7 @@ PLANTED: dict[str, Planted] = {
     'no triggers': (on_file(TRIGGERS, Path.unlink), 'is missing'),
     'empty triggers': (on_file(TRIGGERS, lambda path: path.write_bytes(b'')), 'is empty'),
     'no archive': (on_file(f'{MAIN}/triggers/{FIRST}.jsonl', Path.unlink), 'is missing: the session has ended'),
+    'a desk that is gone': (on_file('desks/other', shutil.rmtree), 'is missing: the index has sessions of this desk'),
     'triggers with a blank header': (on_line(TRIGGERS, _without_header), 'does not begin with a header'),
     'notes without a header': (
         on_line(f'{MAIN}/notes/{FIRST}.jsonl', _without_header),

@@ -8,10 +8,11 @@ import os
 import sqlite3
 import stat
 import time
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
-from trading_agent.audit.findings import FileReport, Reports
+from trading_agent.audit.findings import Reports
 from trading_agent.conversation.stores.database import DatabaseBusy
 from trading_agent.errors import StorageError
 from trading_agent.index import schema
@@ -37,7 +38,7 @@ def look_at_index(workspace: Path, reports: Reports) -> None:
             report.note('there is none yet: the daemon or the next search makes it')
             return
         try:
-            _look(workspace, path, report)
+            _look(workspace, path, reports)
         except _Moved:
             time.sleep(_PAUSE_SECONDS)
             continue
@@ -51,8 +52,8 @@ def look_at_index(workspace: Path, reports: Reports) -> None:
     report.note('is in use: it was not looked at')
 
 
-def _look(workspace: Path, path: Path, report: FileReport) -> None:
-    before = _seen(path)
+def _look(workspace: Path, path: Path, reports: Reports) -> None:
+    report, before = reports.of(FILE_NAME, 'index'), _seen(path)
     if not stat.S_ISREG(path.lstat().st_mode):
         raise IndexDamaged('it is no regular file')
     log, shared = (_size(path.with_name(path.name + ending)) for ending in ('-wal', '-shm'))
@@ -61,7 +62,7 @@ def _look(workspace: Path, path: Path, report: FileReport) -> None:
     how = 'mode=ro&readonly_shm=1' if log else 'mode=ro&immutable=1'
     try:
         with in_words('read', path):
-            lines, left = _read(workspace, f'{path.absolute().as_uri()}?{how}')
+            lines, left, desks = _read(workspace, f'{path.absolute().as_uri()}?{how}')
     except (IndexDamaged, StorageError):
         if _seen(path) != before:
             raise _Moved from None
@@ -69,6 +70,9 @@ def _look(workspace: Path, path: Path, report: FileReport) -> None:
     if not log and _seen(path) != before:
         raise _Moved
     report.records = lines
+    for desk in desks:
+        if not os.path.lexists(workspace / 'desks' / desk):
+            reports.of(f'desks/{desk}', 'folder').problem('is missing: the index has sessions of this desk')
     if left is None:
         report.note('is of another version: the daemon or the next search makes it anew')
     elif left:
@@ -95,14 +99,17 @@ def _seen(path: Path) -> list[tuple[int, ...]]:
     return found
 
 
-def _read(workspace: Path, address: str) -> tuple[int, int | None]:
-    """Returns how many lines are in the index, and how many bytes are not; None for one of another version."""
+def _read(workspace: Path, address: str) -> tuple[int, int | None, Iterable[str]]:
+    """Returns how many lines are in the index, how many bytes are not, and the desks that it knows.
+
+    Of one of another version there is None instead of the bytes.
+    """
     snapshot = Snapshot(workspace)
     with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
         connection.execute('BEGIN')
         if schema.version_of(connection) != schema.VERSION:
-            return 0, None
+            return 0, None, ()
         schema.check_structure(connection)
         known = places(connection)
     lines = sum(place.lines for of_session in known.values() for place in of_session.values())
-    return lines, sum(behind(session, known) for session in snapshot.found)
+    return lines, sum(behind(session, known) for session in snapshot.found), sorted({desk for desk, _ in known})
