@@ -261,7 +261,7 @@ def _processor_seconds(pid: int) -> float:
 
 
 def main() -> None:
-    """Runs the benchmarks that are named, or all of them, in a folder of their own."""
+    """Runs the benchmarks that are named, or all of them, each in a folder of its own."""
     benches: dict[str, Callable[[Path], None]] = {
         'append': bench_append,
         'publish': lambda _: bench_publish(),
@@ -275,8 +275,8 @@ def main() -> None:
     names = sys.argv[1:] or list(benches)
     if unknown := [name for name in names if name not in benches]:
         sys.exit(f'scripts/bench: there is no benchmark {", ".join(unknown)}; there are {", ".join(benches)}')
-    with tempfile.TemporaryDirectory() as folder:
-        for name in names:
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
             benches[name](Path(folder))
 
 
