@@ -93,17 +93,6 @@ def no_column(path: Path) -> None:
     connection.close()
 
 
-def changed(statement: str) -> Callable[[Path], None]:
-    """Returns what changes some rows, of which SQLite itself sees nothing wrong."""
-
-    def change(path: Path) -> None:
-        with sqlite3.connect(path) as connection:
-            connection.execute(statement)
-        connection.close()
-
-    return change
-
-
 @pytest.mark.parametrize(
     'statement',
     [
@@ -114,7 +103,9 @@ def changed(statement: str) -> Callable[[Path], None]:
 )
 def test_rows_that_can_not_be(tmp_path: Path, rows: Rows, statement: str) -> None:
     """A number that is none, a date that is none, a full text without its format: it is set aside, and all is found."""
-    changed(statement)(tmp_path / 'index.sqlite3')
+    with sqlite3.connect(tmp_path / 'index.sqlite3') as connection:
+        connection.execute(statement)
+    connection.close()
     told: Told = []
     with SqliteIndex(tmp_path, lambda *what: told.append(what)) as index:
         index.catch_up()

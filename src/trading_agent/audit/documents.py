@@ -106,16 +106,14 @@ def record_file(reader: Reader, path: str, kind: Kind, of: type[T]) -> list[tupl
         if opened is None:
             return found
         report, file = opened
-        is_begun = False
         for number, offset, _, record in reader.records(report, file, decode):
             if not isinstance(record, _Header):
                 found.append((number, offset, record))
             elif record.version > FORMAT_VERSION:
                 report.is_newer(record.version, FORMAT_VERSION)
                 return []
-            if not (is_begun or isinstance(record, _Header)):
+            if report.records == 1 and not isinstance(record, _Header):
                 report.problem('does not begin with a header', number, offset)
-            is_begun = True
     report.settle()
     return found
 

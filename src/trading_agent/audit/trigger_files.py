@@ -172,7 +172,7 @@ class TriggerFiles:
         known = _Known()
         before = _Known() if is_first else self._before[1] if self._before is not None else None
         in_heading = True  # the ids of a week stand in front, and were accepted in an earlier file
-        contradicted, is_begun = False, False
+        contradicted = False
         for number, offset, _, record in self._reader.records(report, file, decode):
             what = ''
             if isinstance(record, Closed):
@@ -192,9 +192,8 @@ class TriggerFiles:
             else:
                 in_heading = False
                 what = _run(known, record)
-            if not (is_begun or isinstance(record, Header)):
+            if report.records == 1 and not isinstance(record, Header):
                 report.problem('does not begin with a header', number, offset)
-            is_begun = True
             if what:
                 contradicted = True
                 report.problem(what, number, offset)
