@@ -167,7 +167,7 @@ def model_apis(answering: Answering) -> Iterator[ModelApis]:
     finally:
         asyncio.run_coroutine_threadsafe(apis.close(), apis._loop).result(10)
         apis._loop.call_soon_threadsafe(apis._loop.stop)
-        thread.join(10)
+        thread.join(30)
         apis._loop.close()
     assert apis.broken == []
 

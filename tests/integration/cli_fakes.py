@@ -76,7 +76,7 @@ def on_terminal(*arguments: str, columns: int = 120, both: bool = False, **envir
     except OSError:
         pass  # Linux tells the end of a terminal so.
     os.close(ours)
-    process.communicate(timeout=10)
+    process.communicate(timeout=30)
     assert process.returncode == 0
     return shown.decode().replace('\r\n', '\n')
 

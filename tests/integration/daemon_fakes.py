@@ -54,7 +54,7 @@ def told(events: Subscription, kind: type[E]) -> list[E]:
     return [item.event for item in events.ready(1 << 20) if isinstance(item.event, kind)]
 
 
-async def until(condition: Callable[[], T | None], what: str, seconds: float = 15.0) -> T:
+async def until(condition: Callable[[], T | None], what: str, seconds: float = 30.0) -> T:
     """Returns what a condition returns as soon as that is true.
 
     Raises:

@@ -292,7 +292,7 @@ class Box:
         return [line for text in texts for line in text.split('\n') if line.startswith('## Session ')]
 
 
-async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
     """Waits for a condition, and fails when it does not come true in time."""
     with anyio.fail_after(seconds):
         while not condition():  # noqa: ASYNC110 - any condition

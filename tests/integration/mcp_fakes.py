@@ -35,7 +35,7 @@ def need_package(*names: str) -> None:
 def plain(orders: Path, mode: str = 'good', name: str | None = None, **options: Any) -> McpServer:  # noqa: ANN401
     """Returns a server that starts at once and misbehaves as its mode says; see `mcp_plain_server.py`."""
     command = [sys.executable, '-S', '-E', str(HERE / 'mcp_plain_server.py'), mode, str(orders)]
-    return McpServer(name=name or mode, command=command, **{'timeout': Duration(2), **options})
+    return McpServer(name=name or mode, command=command, **{'timeout': Duration(30), **options})
 
 
 def official(orders: Path, **options: Any) -> McpServer:  # noqa: ANN401
@@ -105,20 +105,20 @@ class Running:
 
     async def works_again(self, name: str) -> None:
         """Waits until a tool `echo` answers."""
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             while (await self.servers.call(name, {'text': 'again'})).text != 'again':  # noqa: ASYNC110
                 await anyio.sleep(0.01)
 
     async def first_news(self) -> ServerNews:
         """Waits until something is told of a server."""
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             while not self.news:  # noqa: ASYNC110
                 await anyio.sleep(0.01)
         return self.news[0]
 
     async def ready(self, *names: str) -> None:
         """Waits until servers are ready."""
-        with anyio.fail_after(20):
+        with anyio.fail_after(30):
             while not {of.server for of in self.servers.news if of.state == 'ready'} >= set(names):  # noqa: ASYNC110
                 await anyio.sleep(0.01)
 
@@ -142,7 +142,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-async def gone(pid: int, within: float = 5.0) -> None:
+async def gone(pid: int, within: float = 30.0) -> None:
     """Waits until a process is gone."""
     with anyio.fail_after(within):
         while is_alive(pid):  # noqa: ASYNC110 - there is nothing to wait for

@@ -23,6 +23,6 @@ def grown_by(prepare: str, work: str, *arguments: str | Path, cwd: Path | None =
     """Runs a program and measures it; returns what it printed, and by how many bytes `work` made it grow at most."""
     code = _MEASURED.format(prepare=prepare, work=work)
     command = [sys.executable, '-c', code, *arguments]
-    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=cwd, timeout=60)
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=cwd, timeout=120)
     printed, _, grown = ran.stdout.rstrip('\n').rpartition('\n')
     return printed, int(grown)

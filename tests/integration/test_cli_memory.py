@@ -216,7 +216,7 @@ def answer_on_terminal(answer: str, *arguments: str) -> tuple[int, str]:
     process = start(*arguments, stdin=theirs)
     os.close(theirs)
     os.write(ours, answer.encode())
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=30)
     os.close(ours)
     return process.returncode, errors
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import resource
-import time
 from pathlib import Path
 
 import pytest
@@ -32,7 +31,7 @@ async def connected(path: Path, data: bytes = b'') -> Call:
 
 async def rest(call: Call) -> bytes:
     """Returns what comes until the connection is closed."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         try:
             return await call.reader.read()
         except ConnectionResetError:
@@ -41,7 +40,7 @@ async def rest(call: Call) -> bytes:
 
 async def send_on(call: Call) -> None:
     """Sends and sends."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             call.writer.write(b'x' * 10_000)
             await call.writer.drain()
@@ -66,13 +65,13 @@ async def test_a_byte_now_and_then_gains_no_time(path: Path, monkeypatch: pytest
     async with serving(path):
         call = await connected(path)
         ended = asyncio.ensure_future(rest(call))
-        began = time.monotonic()
-        for byte in STATUS * 100:
+        for byte in STATUS * 100:  # for which it would take a minute
             if ended.done():
                 break
             call.writer.write(bytes([byte | 0x20]))
             await asyncio.sleep(0.01)
-        assert 0.2 < time.monotonic() - began < 5
+        else:
+            pytest.fail('it went on for as long as bytes came')
         assert (await ended)[:13] in (b'HTTP/1.1 408 ', b'')  # nothing, where a byte on its way met the closed end
         call.close()
 
@@ -159,7 +158,7 @@ async def test_many_bodies_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) 
     async with serving(path) as (_, desk):
         half = [await connected(path, SEND.replace(b': 100\r', b': 500\r') + b'"' + b'x' * 390) for _ in range(2)]
         status = 0
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while status != 503:  # until both halves have come
                 status, told = await ask(path, 'POST', '/v1/desks/main/triggers', {'text': 'y' * 300})
         assert 'try' in told['hint'] or 'again' in told['hint']

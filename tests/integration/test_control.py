@@ -210,7 +210,7 @@ async def ask(path: Path, method: str, target: str, body: bytes | dict[str, Any]
     """Returns the status and the content of an ordinary answer."""
     call = await Call.start(path, method, target, body)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await call.head(), await call.json()
     finally:
         call.close()
@@ -220,7 +220,7 @@ async def stream(path: Path, method: str, target: str, body: bytes | dict[str, A
     """Returns the lines of a stream that ends by itself."""
     call = await Call.start(path, method, target, body)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             assert await call.head() == 200
             assert call.headers['content-type'] == 'application/x-ndjson'
             return await call.lines()
@@ -228,7 +228,7 @@ async def stream(path: Path, method: str, target: str, body: bytes | dict[str, A
         call.close()
 
 
-async def until(condition: Callable[[], bool], seconds: float = 5) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     """Waits until something is true."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -1041,21 +1041,20 @@ async def test_a_folder_that_is_missing_is_told(tmp_path: Path) -> None:
         await ControlServer(EventBus(), FakeDesk(EventBus()), path, run_id='run-1').run()
 
 
-async def test_a_stop_ends_open_streams_within_a_second(path: Path) -> None:
-    """At a stop each stream ends with a line that says why, the server returns, and the socket is gone."""
-    async with serving(path) as (server, _):
+async def test_a_stop_ends_open_streams(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a stop each stream ends by itself with a line that says why, the server returns, and the socket is gone."""
+    monkeypatch.setattr(http_server, 'GRACE_SECONDS', 600)
+    async with asyncio.timeout(30), serving(path) as (server, _):
         calls = [
             await Call.start(path, 'GET', '/v1/events'),
             await Call.start(path, 'POST', WAIT, {'text': 'hello'}),
         ]
         for call in calls:
             assert await call.head() == 200
-        begun = time.monotonic()
         server.stop()
         lines = [await call.lines() for call in calls]
         assert [last[-1]['error'] for last in lines] == ['the daemon is stopping'] * 2
         assert all(last[-1]['hint'] for last in lines)
-    assert time.monotonic() - begun < 1
     assert gone(path)
     for call in calls:
         assert await call.reader.read() == b''
@@ -1081,7 +1080,7 @@ async def test_a_client_that_does_not_read_holds_up_no_stop(path: Path, monkeypa
     """A stream that is stuck on a client that reads nothing is cut off, as is a request that never comes whole."""
     monkeypatch.setattr(http_server, 'GRACE_SECONDS', 1)
     bus = EventBus(capacity=1 << 12)
-    async with serving(path, bus) as (server, desk):
+    async with asyncio.timeout(30), serving(path, bus) as (server, desk):
         stuck = await Call.start(path, 'GET', '/v1/events?event=turn_output')
         half = await Call.start(path, 'POST', SEND)
         half.writer.write(f'POST {SEND} HTTP/1.1\r\nHost: desk\r\nContent-Length: 9\r\n\r\n{{'.encode())
@@ -1093,9 +1092,7 @@ async def test_a_client_that_does_not_read_holds_up_no_stop(path: Path, monkeypa
         for _ in range(100):
             desk.output('a-1', 'x' * 100_000)
         await until(lambda: any(is_stuck(connection) for connection in state.connections))
-        begun = time.monotonic()
         server.stop()
-    assert time.monotonic() - begun < 3
     assert not state.connections
     assert not state.tasks
     stuck.close()
@@ -1124,7 +1121,7 @@ async def test_a_stop_before_the_start_is_not_forgotten(path: Path) -> None:
     server = ControlServer(EventBus(), FakeDesk(EventBus()), path, run_id='run-1')
     server.stop()
     server.stop()
-    async with asyncio.timeout(5), anyio.create_task_group() as tasks:
+    async with asyncio.timeout(30), anyio.create_task_group() as tasks:
         await tasks.start(server.run)
     assert gone(path)
 

@@ -96,6 +96,16 @@ async def test_a_busy_backend_is_asked_again(tmp_path: Path) -> None:
     assert len([record for record in desk.journal() if isinstance(record, CallFailed)]) == 2
 
 
+def test_each_pause_is_twice_as_long() -> None:
+    """Before a busy backend is asked again it is left alone, each time twice as long, and up to a quarter longer."""
+    for tries in range(1, failover.TRIES):
+        pauses = [failover._wait_before(BackendBusy('cut'), tries) for _ in range(200)]
+        shortest = failover.BUSY_SECONDS * 2 ** (tries - 1)
+        assert all(pause is not None and shortest <= pause <= 1.25 * shortest for pause in pauses)
+        assert len(set(pauses)) > 100
+    assert failover._wait_before(BackendBusy('cut'), failover.TRIES) is None
+
+
 @pytest.mark.parametrize('retry_after', [16.0, 5000.0])
 async def test_patience_is_bounded(tmp_path: Path, retry_after: float) -> None:
     """Who asks to be left alone for long is passed over at once, and is left alone for as long as it asked."""
@@ -104,7 +114,7 @@ async def test_patience_is_bounded(tmp_path: Path, retry_after: float) -> None:
     assert (await desk.run()).backend_name == 'gpt'
     assert len(first.turns) == 1
     (health, _) = [backend.health for backend in desk.router._backends]
-    assert min(retry_after, 3600) - 1 <= health.cools_for <= min(retry_after, 3600)
+    assert min(retry_after, 3600) - 10 <= health.cools_for <= min(retry_after, 3600)
 
 
 async def test_tries_are_bounded(tmp_path: Path) -> None:
@@ -284,7 +294,7 @@ async def test_a_first_token_that_does_not_come(tmp_path: Path) -> None:
         desk = with_backends(
             Desk(tmp_path / str(number)), ('a', Scripted(*steps), limits), ('b', says('yes'), CallLimits())
         )
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             assert (await desk.run()).backend_name == 'b'
         failures = [event.error for event in told(desk, ModelCallFailed) if isinstance(event, ModelCallFailed)]
         assert failures

@@ -620,7 +620,7 @@ def test_the_death_of_its_holder_frees_the_lock(tmp_path: Path) -> None:
         mine = files.Lock(path)
         assert mine.acquire() == b'me'
         holder.kill()
-        holder.wait(10)
+        holder.wait(30)
         assert mine.acquire() is None
         mine.release()
 
@@ -668,7 +668,7 @@ async def test_file_work_once_begun_is_waited_for(tmp_path: Path) -> None:
 
     def work() -> None:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(30)
         done.append('work')
 
     async def call() -> None:
@@ -693,7 +693,7 @@ async def test_file_work_is_done_although_its_caller_was_cancelled_before() -> N
 
     def first() -> None:
         begun.set()
-        assert go_on.wait(10)
+        assert go_on.wait(30)
 
     async def second() -> None:
         with anyio.CancelScope() as scope:
@@ -722,7 +722,7 @@ async def test_only_so_many_at_once() -> None:
         with lock:
             running += 1
             most = max(most, running)
-        both.wait(10)
+        both.wait(30)
         with lock:
             running -= 1
 

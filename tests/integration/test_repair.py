@@ -94,8 +94,19 @@ def _no_newline(ws: Path) -> None:
     (ws / LOG).write_bytes((ws / LOG).read_bytes()[:-1])
 
 
-def _no_state(ws: Path) -> None:
-    (ws / STATE).unlink()
+def _without(path: str) -> Damage:
+    def remove(ws: Path) -> None:
+        (ws / path).unlink()
+
+    return remove
+
+
+def _without_id(*session_ids: str) -> Damage:
+    def remove(ws: Path) -> None:
+        listed = (ws / IDS).read_text().split('\n')
+        (ws / IDS).write_text('\n'.join(each for each in listed if each not in session_ids))
+
+    return remove
 
 
 def _left_over(ws: Path) -> None:
@@ -127,9 +138,12 @@ MENDED: dict[str, tuple[Damage, str, str]] = {
         LOG,
         'closed its torn last line',
     ),
+    'no list of ids': (_without(IDS), IDS, 'put 3 ids into it'),
+    'a list without an id': (_without_id(SECOND), IDS, 'put 1 id into it'),
+    'a list without old ids': (_without_id(FIRST, SECOND), IDS, 'put 2 ids into it'),
     'a damaged state': (_state(b'{"session_id":'), STATE, f'rebuilt it: the session {THIRD} goes on'),
     'an empty state': (_state(b''), STATE, f'rebuilt it: the session {THIRD} goes on'),
-    'no state': (_no_state, STATE, f'rebuilt it: the session {THIRD} goes on'),
+    'no state': (_without(STATE), STATE, f'rebuilt it: the session {THIRD} goes on'),
     'temporary files': (_left_over, f'{MAIN}/sessions/.state.json.0123abcd.tmp', 'removed it'),
     'an open log': (_open(LOG, 0o644), LOG, 'gave it the mode 0600'),
     'an open folder': (_open(f'{MAIN}/journal', 0o755), f'{MAIN}/journal', 'gave it the mode 0700'),
@@ -285,9 +299,9 @@ def _of_the_future(ws: Path) -> None:
     (ws / STATE).unlink()
 
 
-@pytest.mark.parametrize('damage', [_both_damaged, _newer, _of_the_future])
+@pytest.mark.parametrize('damage', [_both_damaged, _newer, _of_the_future, _without_id(THIRD)])
 def test_where_there_is_a_doubt(ws: Path, damage: Callable[[Path], None]) -> None:
-    """State and rollover both damaged, a newer version's file, or logs of a wrong clock alone: nothing is touched."""
+    """State and rollover both damaged, a newer version's file, logs of a wrong clock, the last id gone: all is left."""
     damage(ws)
     before = everything_in(ws, leaving_out=[LOCK])
     told = repair(ws, 'main')

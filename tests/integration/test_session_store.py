@@ -468,7 +468,7 @@ def test_threads_never_get_the_same_id(tmp_path: Path) -> None:
     start = threading.Barrier(8)
 
     def take(store: SessionStore) -> None:
-        start.wait(10)
+        start.wait(30)
         got.extend(store.new_session_id(DAY) for _ in range(5))
 
     stores = [shared] * 4 + [SessionStore(tmp_path / 'sessions') for _ in range(4)]
@@ -554,7 +554,7 @@ def test_a_planned_id_goes_to_one_thread(store: SessionStore) -> None:
     start = threading.Barrier(6)
 
     def take() -> None:
-        start.wait(10)
+        start.wait(30)
         got.append(store.new_session_id(DAY))
 
     threads = [threading.Thread(target=take) for _ in range(6)]
@@ -778,7 +778,7 @@ def test_sections_written_at_once_are_all_there(store: SessionStore) -> None:
     start = threading.Barrier(4)
 
     def write(number: int) -> None:
-        start.wait(10)
+        start.wait(30)
         store.write_summary_section(f'2026-10-19-{number}', f'session {number}')
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(1, 5)]

@@ -122,7 +122,7 @@ async def gate(monkeypatch: pytest.MonkeyPatch, name: str) -> AsyncIterator[thre
     def held(*args: object) -> object:
         if not come.is_set():
             come.set()
-            assert go_on.wait(10)
+            assert go_on.wait(30)
         return real(*args)
 
     with monkeypatch.context() as patch:

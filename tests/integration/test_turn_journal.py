@@ -256,7 +256,7 @@ async def test_a_disk_that_refuses_in_mid_turn(tmp_path: Path, monkeypatch: pyte
             raise failing('append to', path, errno.ENOSPC)
 
     around(monkeypatch, 'append', refuse)
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         await desk.run()
     told = ''.join(event.text for event in desk.events if isinstance(event, TurnOutput))
     assert told == 'one ' + 'x' * 2400

@@ -362,11 +362,9 @@ def test_a_graph_that_would_crash_the_process_is_not_loaded(folder: Path) -> Non
     os.truncate(_graph(folder, 'link_lists.bin'), 1 << 38)
     told: list[Path] = []
 
-    began = time.monotonic()
     with opened(folder, on_damage=told.append) as vectors:
         assert vectors.marks() == {}
     assert len(told) == 1
-    assert time.monotonic() - began < 10
 
 
 def test_vectors_of_another_model_are_not_used(folder: Path) -> None:

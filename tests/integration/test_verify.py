@@ -128,6 +128,16 @@ def test_in_words(ws: Path) -> None:
     assert '`trading-agent repair --dry-run` tells what' in shown.stderr
 
 
+def test_names_that_would_command_the_terminal(ws: Path) -> None:
+    """A name with a line break or control characters is told on one line, without them."""
+    for name in ('a\nclean: all', '\x1b[2Jb'):
+        os.mkfifo(ws / MAIN / 'triggers' / f'{name}.jsonl', 0o600)
+    shown = call('--workspace', str(ws), 'verify')
+    assert '\x1b' not in shown.stdout
+    for name in ('a\ufffdclean: all', '\ufffd[2Jb'):
+        assert f'note: {MAIN}/triggers/{name}.jsonl: has a name that is no session' in shown.stdout
+
+
 def test_a_folder_of_the_first_program(tmp_path: Path) -> None:
     """A desk of which there is but a sessions folder, in the layout of the first program, is clean."""
     sessions = tmp_path / 'ws' / 'desks' / 'old' / 'sessions'
@@ -257,6 +267,12 @@ def _closing_of_a_lost_exchange(path: Path) -> int:
     return number_of(path, type='closed', id='main-3-2')
 
 
+def _header_again(path: Path) -> int:
+    header = lines_in(path)[0]
+    change(path, 1, header + header)
+    return 2
+
+
 def _without_header(path: Path) -> int:
     change(path, 1, b'\n')
     return 2
@@ -351,6 +367,7 @@ PLANTED: dict[str, Planted] = {
     'empty triggers': (on_file(TRIGGERS, lambda path: path.write_bytes(b'')), 'is empty'),
     'no archive': (on_file(f'{MAIN}/triggers/{FIRST}.jsonl', Path.unlink), 'is missing: the session has ended'),
     'a desk that is gone': (on_file('desks/other', shutil.rmtree), 'is missing: the index has sessions of this desk'),
+    'a journal with two headers': (on_line(JOURNAL, _header_again), 'is a second header'),
     'triggers with a blank header': (on_line(TRIGGERS, _without_header), 'does not begin with a header'),
     'notes without a header': (
         on_line(f'{MAIN}/notes/{FIRST}.jsonl', _without_header),
@@ -509,6 +526,15 @@ PLANTED: dict[str, Planted] = {
             lambda path: path.write_bytes(lines_in(path.with_name(f'{FIRST}.jsonl'))[0]),
         ),
         'is of a session that is not known',
+    ),
+    'no list of ids': (on_file(f'{MAIN}/sessions/.session-ids', Path.unlink), 'is missing: there are sessions'),
+    'an empty list of ids': (
+        on_file(f'{MAIN}/sessions/.session-ids', lambda path: path.write_bytes(b'')),
+        'is missing: there are sessions',
+    ),
+    'an id that was not given out': (
+        on_file(f'{MAIN}/sessions/.session-ids', lambda path: change(path, 2, b'')),
+        f'does not have {SECOND}, which has a journal',
     ),
     'an open file': (on_file(LOG, lambda path: path.chmod(0o644)), 'has the mode 0644, and is to have 0600'),
     'an open folder': (on_file(f'{MAIN}/journal', lambda path: path.chmod(0o755)), 'has the mode 0755, and is to have'),

@@ -127,7 +127,7 @@ async def test_how_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             await until(lambda: len(events.ready()) or None, 'the first')
             for _ in range(3):
                 await until(lambda: len(events.ready()) or None, 'the next')
-            assert 0.25 < anyio.current_time() - began < 3
+            assert anyio.current_time() - began > 0.25
 
 
 async def test_without_files_to_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

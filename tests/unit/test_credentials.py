@@ -246,7 +246,7 @@ async def test_a_whole_daemon(
         await tasks.start(log.follow, daemon.bus)
         async with daemon:
             await daemon.bus.send(Trigger('hello', 'main', id='t'))
-            with anyio.fail_after(10):
+            with anyio.fail_after(30):
                 while b'"model_call_failed"' not in (done := stream.getvalue()) and b'"trigger_closed"' not in done:  # noqa: ASYNC110
                     await anyio.sleep(0.005)
             status = repr(Operations(daemon).status())

@@ -142,7 +142,7 @@ async def test_the_log_gathers_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     log._repeats = Repeats(time)
 
     async def written(count: int) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             while len(lines(stream)) < count:  # noqa: ASYNC110 - a stream tells nobody
                 await anyio.sleep(0.002)
 

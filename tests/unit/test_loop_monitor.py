@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -52,8 +52,14 @@ def _stand_in_the_way(seconds: float) -> None:
     time.sleep(seconds)
 
 
+def _stand_in_the_way_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 async def _until(told: list[LoopBlocked], count: int) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while len(told) < count:  # noqa: ASYNC110 - any list
             await anyio.sleep(0.005)
 
@@ -66,8 +72,9 @@ async def test_a_task_that_blocks() -> None:
         for _ in range(2):
             await anyio.sleep(0.1)
             before = len(told.now)
-            _stand_in_the_way(0.4)
-            assert len(told.now) == before + 1, 'it was not told while it went on'
+            _stand_in_the_way_until(lambda before=before: len(told.now) > before)  # type: ignore[misc]
+            _stand_in_the_way(0.1)
+            assert len(told.now) == before + 1, 'it was not told while it went on, or twice'
 
     async with told.watching(), anyio.create_task_group() as tasks:
         tasks.start_soon(slow, name='component slow')
@@ -76,9 +83,9 @@ async def test_a_task_that_blocks() -> None:
     assert told.threads == ['loop-monitor'] * 2
     for event in told.now:
         assert event.task == 'component slow'
-        assert f'blocked in _stand_in_the_way ({__file__}:' in event.error
+        assert f'_stand_in_the_way_until ({__file__}:' in event.error
         assert f'< slow ({__file__}:' in event.error
-        assert 100 <= event.blocked_ms < 400
+        assert event.blocked_ms >= 100
         assert 'anyio.to_thread.run_sync' in event.hint
 
 
@@ -86,10 +93,10 @@ async def test_a_callback_that_blocks() -> None:
     """What blocks without a task is named as a callback, with its function."""
     told = Told()
     async with told.watching():
-        asyncio.get_running_loop().call_soon(_stand_in_the_way, 0.3)
+        asyncio.get_running_loop().call_soon(_stand_in_the_way_until, lambda: bool(told.now))
         await _until(told.later, 1)
     assert told.now[0].task == 'a callback'
-    assert 'blocked in _stand_in_the_way' in told.now[0].error
+    assert '_stand_in_the_way_until' in told.now[0].error
 
 
 async def test_one_that_waits_for_a_lock() -> None:
@@ -98,9 +105,7 @@ async def test_one_that_waits_for_a_lock() -> None:
     lock = threading.Lock()
 
     def let_go() -> None:
-        deadline = time.monotonic() + 5
-        while not told.now and time.monotonic() < deadline:
-            time.sleep(0.01)
+        _stand_in_the_way_until(lambda: bool(told.now))
         lock.release()
 
     async with told.watching():
@@ -116,18 +121,22 @@ async def test_one_that_lets_no_thread_run() -> None:
     """Code of a C library that keeps all threads waiting is named as soon as it lets one run."""
     told = Told()
     async with told.watching():
-        await anyio.sleep(0.1)
-        re.match(r'(a+)+$', 'a' * 24 + 'b')
+        for _ in range(20):  # where others have most of the machine, it may look as if the process was stopped
+            await anyio.sleep(0.1)
+            re.match(r'(a+)+$', 'a' * 24 + 'b')
+            if told.now:
+                break
         await _until(told.later, 1)
     assert f'({__file__}:' in told.now[0].error
 
 
-async def test_short_work_and_much_of_it() -> None:
+async def test_short_work_and_much_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many short pieces of work are no block, however much time they take together."""
+    monkeypatch.setattr(loop_monitor, 'BLOCKED_SECONDS', 1.0)
     told = Told()
     async with told.watching():
-        for _ in range(15):
-            _stand_in_the_way(0.03)
+        for _ in range(30):
+            _stand_in_the_way(0.05)
             await anyio.lowlevel.checkpoint()
     assert told.now == []
 
@@ -139,7 +148,7 @@ async def test_its_end() -> None:
         threads = [thread for thread in threading.enumerate() if thread.name == 'loop-monitor']
         assert threads
     for thread in threads:
-        thread.join(5)
+        thread.join(30)
         assert not thread.is_alive()
 
 
@@ -171,6 +180,6 @@ def test_a_process_that_was_stopped(tmp_path: Path) -> None:
         process.send_signal(signal.SIGSTOP)
         time.sleep(1.6)
         process.send_signal(signal.SIGCONT)
-        told, _ = process.communicate('\n', timeout=20)
+        told, _ = process.communicate('\n', timeout=30)
     assert told == ''
     assert process.returncode == 0

@@ -15,7 +15,7 @@ def manager(tmp_path: Path) -> Iterator[socket.socket]:
     """The service manager's end of the notification socket, in a folder of its own."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / 'notify'))
-        listener.settimeout(5)
+        listener.settimeout(30)
         yield listener
 
 
@@ -35,7 +35,7 @@ def test_an_abstract_socket() -> None:
     name = f'trading-agent-test-{os.getpid()}'
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind('\0' + name)
-        listener.settimeout(5)
+        listener.settimeout(30)
         Notifier({'NOTIFY_SOCKET': f'@{name}'}).send('WATCHDOG=1')
         assert listener.recv(4096) == b'WATCHDOG=1'
 

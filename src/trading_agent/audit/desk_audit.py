@@ -128,6 +128,7 @@ class DeskAudit:
                 self._tell_missing_log(session_id, 'its id was given out')
         if self._journals.headers and not self._triggers.is_there and not self._has(f'{self._folder}/triggers.jsonl'):
             self._desk.files.of(f'{self._folder}/triggers.jsonl', 'triggers').problem('is missing')
+        self._compare_ids()
         self._find_missing_archives()
         for kind, session_ids in (('triggers', self._triggers.archived), ('notes', self._noted)):
             for session_id in session_ids:
@@ -135,6 +136,20 @@ class DeskAudit:
                     path = f'{self._folder}/{kind}/{session_id}.jsonl'
                     report = self._desk.files.of(path, 'triggers' if kind == 'triggers' else 'notes')
                     report.problem('is of a session that is not known')
+
+    def _compare_ids(self) -> None:
+        """Sees that the id of each session with a journal was given out; in logs of the first program ids were not."""
+        path = f'{self._folder}/sessions/.session-ids'
+        newest = max(map(split_session_id, self._ids), default=None)
+        unlisted = [session_id for session_id in self._journals.headers if session_id not in self._ids]
+        if self._busy and newest is not None:  # those after it may have been begun since
+            unlisted = [session_id for session_id in unlisted if split_session_id(session_id) < newest]
+        if not unlisted or (path in self._desk.files and self._desk.files.of(path, 'session_ids').problems):
+            return
+        what = f'does not have {unlisted[0]}, which has a journal' if self._ids else 'is missing: there are sessions'
+        # The one that was given out last counts where the state is lost; which it was, is certain only in this case.
+        are_older = newest is None or split_session_id(unlisted[-1]) < newest
+        self._desk.files.of(path, 'session_ids').problem(what, mend='ids' if are_older else None)
 
     def _find_missing_archives(self) -> None:
         """Tells of sessions that have ended and whose triggers are not archived."""

@@ -31,7 +31,7 @@ Kind = Literal[
 ]
 """What a file is."""
 
-Mend = Literal['seal', 'state', 'sweep', 'index', 'mode']
+Mend = Literal['seal', 'ids', 'state', 'sweep', 'index', 'mode']
 """How a problem can be mended without a doubt."""
 
 

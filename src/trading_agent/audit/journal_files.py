@@ -227,6 +227,8 @@ class JournalFiles:
                     report.is_newer(record.version, FORMAT_VERSION)
                     return None
                 self._compare_header(report, record, session_id, number, offset)
+            else:
+                report.problem('is a second header', number, offset)
         report.records -= facts.header is not None
         facts.running = turns.running
         facts.is_whole = not any(found.line is None for found in report.problems[problems:])

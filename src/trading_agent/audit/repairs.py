@@ -6,7 +6,7 @@ Each step is durable when it is done, and can be done again: a repair that was k
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import msgspec
@@ -21,10 +21,17 @@ from trading_agent.errors import StorageError, TradingAgentError
 from trading_agent.index.sqlite import SqliteIndex
 from trading_agent.memory.damage import Damage
 from trading_agent.memory.rollover import RolloverRecord, session_to_resume
-from trading_agent.memory.session_state import SessionState, split_session_id
+from trading_agent.memory.session_state import SessionState, is_session_id, split_session_id
 from trading_agent.memory.session_store import SessionStore
 
-_ORDER: tuple[Mend, ...] = ('mode', 'sweep', 'seal', 'state', 'index')
+_ORDER: tuple[Mend, ...] = ('mode', 'sweep', 'seal', 'ids', 'state', 'index')
+
+_INTENTS: dict[Mend, str] = {
+    'seal': 'close its torn last line',
+    'sweep': 'remove it',
+    'ids': 'put the ids into it that it does not have, in front of the others',
+    'index': 'set it aside and make it anew from the files',
+}
 
 
 class WorkspaceInUse(TradingAgentError):
@@ -157,21 +164,15 @@ def _problems(found: WorkspaceReport) -> list[Left]:
 
 def _intent(workspace: Path, reports: Reports, report: FileReport, mend: Mend) -> str:
     """Returns what is to be done about a finding; nothing where that is not certain."""
-    match mend:
-        case 'seal':
-            return 'close its torn last line'
-        case 'sweep':
-            return 'remove it'
-        case 'index':
-            return 'set it aside and make it anew from the files'
-        case 'mode':
-            return f'give it the mode {FOLDER_MODE if report.kind == "folder" else FILE_MODE:04o}'
-        case 'state':
-            rollover = report.path.replace('state.json', 'rollover.json')
-            if rollover in reports and reports.of(rollover, 'rollover').problems:
-                return ''  # the two together say which session goes on
-            state = _rebuilt_state((workspace / report.path).parent)
-            return f'rebuild it: the session {state.session_id} goes on' if state is not None else ''
+    if mend == 'mode':
+        return f'give it the mode {FOLDER_MODE if report.kind == "folder" else FILE_MODE:04o}'
+    if mend != 'state':
+        return _INTENTS[mend]
+    rollover = report.path.replace('state.json', 'rollover.json')
+    if rollover in reports and reports.of(rollover, 'rollover').problems:
+        return ''  # the two together say which session goes on
+    state = _rebuilt_state((workspace / report.path).parent)
+    return f'rebuild it: the session {state.session_id} goes on' if state is not None else ''
 
 
 # -- doing it --------------------------------------------------------------------------------------------------
@@ -183,6 +184,9 @@ def _do(workspace: Path, step: Step) -> Step:
         case 'seal':
             files.seal(path)
             return msgspec.structs.replace(step, what='closed its torn last line')
+        case 'ids':
+            added = _add_ids(path)
+            return msgspec.structs.replace(step, what=f'put {added} id{"s" * (added > 1)} into it')
         case 'sweep':
             files.remove(path)
             return msgspec.structs.replace(step, what='removed it')
@@ -212,6 +216,18 @@ def _within(workspace: Path, path: Path | None) -> str | None:
 
 def _ignore(_: Damage) -> None:
     """The audit tells what is damaged."""
+
+
+def _add_ids(path: Path) -> int:
+    """Puts the sessions that have a log or a journal into the list of ids; returns how many it did not have."""
+    folders = (path.parent, path.parents[1] / 'journal')
+    names = {name.partition('.')[0] for folder in folders for name in files.names_in(folder)}
+    listed = SessionStore(path.parent, on_damage=_ignore).ids_given_out.read()
+    newest = max(map(split_session_id, listed), default=(date.max, 0))
+    here = sorted(filter(is_session_id, names.difference(listed)), key=split_session_id)
+    added = [session_id for session_id in here if split_session_id(session_id) < newest]
+    files.replace(path, ''.join(f'{session_id}\n' for session_id in added).encode() + (files.read(path) or b''))
+    return len(added)
 
 
 def _rebuilt_state(folder: Path) -> SessionState | None:

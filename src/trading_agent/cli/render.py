@@ -43,6 +43,11 @@ def printable(text: str) -> str:
     return _CONTROL.sub('\ufffd', text.replace('\r\n', '\n'))
 
 
+def on_one_line(text: str) -> str:
+    """Returns printable text without line breaks, for what a line of its own is about, such as a file's name."""
+    return printable(text).replace('\n', '\ufffd')
+
+
 def print_json(value: object) -> None:
     """Writes a result for programs: JSON on one line."""
     click.echo(json.dumps(value, ensure_ascii=False))

@@ -9,7 +9,7 @@ from trading_agent.cli.desk_group import as_owner_of
 from trading_agent.cli.index_use import workspace_with_desks
 from trading_agent.cli.options import Options, global_options, pass_options
 from trading_agent.cli.records import known_desk
-from trading_agent.cli.render import plural, print_json, printable
+from trading_agent.cli.render import on_one_line, plural, print_json
 
 
 @click.command('repair')
@@ -20,11 +20,12 @@ from trading_agent.cli.render import plural, print_json, printable
 def repair_command(options: Options, *, desk: str | None, dry_run: bool) -> None:
     """Mend what there can be no doubt about of what `verify` finds, or only that of one DESK.
 
-    A torn last line is closed; a state.json that is damaged or missing is rebuilt, where logs and rollover agree on
-    the session that goes on; temporary files that a killed writer left are removed; a damaged index is made anew;
-    modes that are too wide, or keep a file from being read, are set right. Whatever is replaced is kept beside it,
-    under a name with the time. A daemon must not be running on the workspace. Can be repeated. Exit code 0: nothing is
-    left; 1: problems are left that a person has to decide on, or a daemon holds the workspace.
+    A torn last line is closed; ids that the list of sessions has lost are put back; a state.json that is damaged or
+    missing is rebuilt, where logs and rollover agree on the session that goes on; temporary files that a killed writer
+    left are removed; a damaged index is made anew; modes that are too wide, or keep a file from being read, are set
+    right. Whatever is replaced is kept beside it, under a name with the time. A daemon must not be running on the
+    workspace. Can be repeated. Exit code 0: nothing is left; 1: problems are left that a person has to decide on, or a
+    daemon holds the workspace.
     """
     workspace = workspace_with_desks(options)
     if desk is not None:
@@ -53,9 +54,9 @@ def _left(left: Left) -> dict[str, Any]:
 def _print(made: Plan, *, dry_run: bool) -> None:
     for step in made.steps:
         kept = f' (what it was is {step.kept})' if step.kept else ''
-        click.echo(printable(f'{step.path}: {step.what}{kept}'))
+        click.echo(on_one_line(f'{step.path}: {step.what}{kept}'))
     for left in made.left:
-        click.echo(printable(f'left: {left.path}: {left.what}'))
+        click.echo(on_one_line(f'left: {left.path}: {left.what}'))
     if not made.steps and not made.left:
         click.echo('nothing is to be done')
     elif dry_run:

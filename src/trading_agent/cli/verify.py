@@ -11,7 +11,7 @@ from trading_agent.cli.index_use import workspace_with_desks
 from trading_agent.cli.options import Options, global_options, pass_options
 from trading_agent.cli.progress import bar
 from trading_agent.cli.records import known_desk
-from trading_agent.cli.render import paint, plural, print_json, printable
+from trading_agent.cli.render import on_one_line, paint, plural, print_json
 
 _SHOWN = 100
 
@@ -65,7 +65,7 @@ def _print(found: WorkspaceReport, workspace: Path) -> None:
     for path, finding, is_note in findings[:_SHOWN]:
         place = path if finding.line is None else f'{path}:{finding.line} (offset {finding.offset})'
         prefix = paint('note: ', dim=True) if is_note else paint('problem: ', 'red')
-        click.echo(prefix + printable(f'{place}: {finding.what}'))
+        click.echo(prefix + on_one_line(f'{place}: {finding.what}'))
     if len(findings) > _SHOWN:
         click.echo(f'… and {len(findings) - _SHOWN:,} more: see --json')
     if not problems:

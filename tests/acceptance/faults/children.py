@@ -15,7 +15,7 @@ from typing import Any
 
 from planted import planted
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 _PDEATHSIG = 1
 
 

@@ -25,7 +25,7 @@ from trading_agent.trigger import Trigger
 T = TypeVar('T')
 Ts = TypeVarTuple('Ts')
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 FURTHER = 'further'
 """The trigger that is sent after a crash."""
 

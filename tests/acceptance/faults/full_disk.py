@@ -23,7 +23,7 @@ SIZE = 4 << 20
 MOST_PAGES = 48
 """With so many pages left a desk has room for whatever it does at a time here."""
 
-TOLD_WITHIN_SECONDS = 5.0
+TOLD_WITHIN_SECONDS = 20.0
 
 
 class FullDisk:

@@ -41,8 +41,8 @@ from trading_agent.events import (
 from trading_agent.index.sqlite import SqliteIndex
 from trading_agent.trigger import Trigger
 
-PATIENCE_SECONDS = 10.0
-TOLD_WITHIN_SECONDS = 2.0
+PATIENCE_SECONDS = 30.0
+TOLD_WITHIN_SECONDS = 5.0
 """How long calls go on to fail at most, while nobody is told."""
 
 _SKILL = b'---\nname: spreads\ndescription: How spreads are priced.\n---\n\nBy the legs.\n'

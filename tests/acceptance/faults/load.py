@@ -1,10 +1,11 @@
 """What overloads are made with: how much of it, and how it is measured."""
 
 import os
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from process import unix_request
 
@@ -13,6 +14,8 @@ from trading_agent.config import Backend, Config, Desk
 MEGABYTE = 1 << 20
 PROMPT_SECONDS = 1.0
 """How soon a request that waits for no disk is answered, whatever else goes on."""
+
+LOOK_SECONDS = 0.02
 
 
 class Size(NamedTuple):
@@ -47,11 +50,46 @@ def config(workspace: Path, desks: Sequence[str] = ('main',), *, queue_limit: in
     )
 
 
+class Stalls:
+    """Notices when this process stands still, as it does where its host gives the cores to others.
+
+    What takes long meanwhile is not to blame for it.
+    """
+
+    def __init__(self) -> None:
+        self._stood_still: list[tuple[float, float]] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        before, ended = time.monotonic(), False
+        while not ended:
+            ended = self._ended.wait(LOOK_SECONDS)
+            now = time.monotonic()
+            if now - before > 2 * LOOK_SECONDS:
+                self._stood_still.append((before + LOOK_SECONDS, now))
+            before = now
+
+    def taken(self, began: float, ended: float) -> float:
+        """Returns how much time passed between two moments of the monotonic clock, without that of the stalls."""
+        return ended - began - sum(max(0.0, min(to, ended) - max(since, began)) for since, to in self._stood_still)
+
+
 def seconds_of(path: Path, method: str = 'GET', target: str = '/v1/status') -> float:
     """Returns how long a request takes on a control socket."""
-    began = time.monotonic()
-    unix_request(path, method, target)
-    return time.monotonic() - began
+    with Stalls() as stalls:
+        began = time.monotonic()
+        unix_request(path, method, target)
+        ended = time.monotonic()
+    return stalls.taken(began, ended)
 
 
 def put(path: Path, text: str) -> None:

@@ -34,7 +34,7 @@ from trading_agent.units import Duration
 DESK = 'main'
 FIRST, SECOND, THIRD = '2026-03-06-1', '2026-03-09-1', '2026-03-10-1'
 NOW = datetime(2026, 3, 10, 15, tzinfo=INDIA)
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 """How long anything that must happen may take."""
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from damage import PIECES, VALUES, Damage
 
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = 30.0
 """How long anybody else may have to wait for an answer."""
 
 ODD_NAMES = [

@@ -33,7 +33,7 @@ ORDER, REFUSE, TALK, WAIT = 'place the order', 'refuse this', 'say much', 'wait 
 """What a message asks the backend for; others are only answered."""
 
 TOOL = 'broker__order'
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 Mark = dict[str, str]
 

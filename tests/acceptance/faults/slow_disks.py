@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
-from load import PROMPT_SECONDS, Size, config, exchanges, put, seconds_of
+from load import PROMPT_SECONDS, Size, Stalls, config, exchanges, put, seconds_of
 from process import Process, eventually
 from race import LAST_SECOND, Race, at_rest
 from test_notify import Manager
@@ -177,6 +177,7 @@ def _whole(race: Race, seconds: float) -> None:
     accepted: dict[str, list[str]] = {name: [] for name in names}
     done = threading.Event()
     daemon = Process(race.workspace, text, environ=environ)
+    stalls = Stalls()
 
     def send(desk: str, trigger_id: str) -> None:
         receipt = daemon.send('hello', desk, id=trigger_id)
@@ -192,7 +193,7 @@ def _whole(race: Race, seconds: float) -> None:
 
     try:
         daemon.ready()
-        with slow_syncs(daemon.pid, seconds), ThreadPoolExecutor(4) as threads:
+        with stalls, slow_syncs(daemon.pid, seconds), ThreadPoolExecutor(4) as threads:
             asking = threads.submit(ask)
             asking = threads.submit(ask)
             if at_length:
@@ -213,7 +214,7 @@ def _whole(race: Race, seconds: float) -> None:
         daemon.close()
         manager.close()
     pings = manager.when('WATCHDOG=1')
-    longest = max((after - before for before, after in pairwise(pings)), default=0.0)
+    longest = max((stalls.taken(*between) for between in pairwise(pings)), default=0.0)
     race.expect(pings and longest < WATCHDOG_SECONDS, f'the watchdog waited for {longest:.1f} s')
     go_on(race, text, accepted)
 

@@ -16,7 +16,7 @@ from trading_agent.disk import CALLS_AT_ONCE, Disk
 from trading_agent.event_bus import EventBus
 from trading_agent.events import DateChanged, SubscriberLagged, TriggerAccepted
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 @pytest.mark.parametrize('name', overload.OVERLOADS)

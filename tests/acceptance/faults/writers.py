@@ -22,7 +22,7 @@ Line = dict[str, Any]
 
 DESKS = ('main', 'other')
 MORNING = datetime(2026, 10, 19, 10, tzinfo=INDIA)
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 PROGRAM = Path(__file__).with_name('writer.py')
 
 
