@@ -110,7 +110,9 @@ class Process:
             while len(matching := self.found(event, **fields)) < count:
                 left = until - time.monotonic()
                 if left <= 0 or self._ended:
-                    why = 'the process ended' if self._ended else f'nothing within {DEADLINE} s'
+                    why = f'nothing within {DEADLINE} s'
+                    if self._ended:
+                        why = f'the process ended with {self._process.wait(DEADLINE)}'
                     raise AssertionError(f'{why}: no {count} of {event} {fields} in\n{self.tail()}')
                 self._came.wait(left)
         return matching[count - 1]

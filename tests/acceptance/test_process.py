@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -211,6 +212,19 @@ def test_unusable_workspace(start: Start, tmp_path: Path, place: str) -> None:
     assert 'Traceback' not in stderr
     if place == 'socket':
         assert (workspace / 'control.sock').is_file()
+
+
+def test_a_crash_in_the_code_of_a_library(start: Start) -> None:
+    """A process that dies in C code says on stderr where each thread was, and the next one goes on."""
+    daemon = start().ready()
+    assert daemon.cli('send', 'main', 'hello', '--wait').returncode == 0
+    daemon.send_signal(signal.SIGSEGV)
+    assert daemon.wait() == -signal.SIGSEGV
+    told = b''.join(daemon.odd).decode()
+    assert told.startswith('Fatal Python error: Segmentation fault\n')
+    assert 'loop_monitor.py' in told
+    assert start().ready().cli('send', 'main', 'hello', '--wait').returncode == 0
+    assert len(daemon.files_of().exchanges()) == 2
 
 
 def test_a_client_without_a_daemon(tmp_path: Path) -> None:

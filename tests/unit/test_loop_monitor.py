@@ -141,6 +141,18 @@ async def test_short_work_and_much_of_it(monkeypatch: pytest.MonkeyPatch) -> Non
     assert told.now == []
 
 
+async def test_it_looks_at_nobody_without_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the loop turns nobody's stack is looked at: that would keep alive what is in its variables."""
+    monkeypatch.setattr(loop_monitor, 'BLOCKED_SECONDS', 30.0)
+    monkeypatch.setattr(loop_monitor, 'BEAT_SECONDS', 0.001)
+    told = Told()
+    looks: list[int] = []
+    monkeypatch.setattr(sys, '_current_frames', lambda: looks.append(1))
+    async with told.watching():
+        await anyio.sleep(0.2)
+    assert looks == []
+
+
 async def test_its_end() -> None:
     """With the monitor its thread ends."""
     told = Told()

@@ -1,6 +1,7 @@
 """`trading-agent run`: the daemon in the foreground, under systemd or on a terminal."""
 
 import asyncio
+import faulthandler
 import logging
 import os
 import signal
@@ -38,7 +39,9 @@ def run_command(options: Options) -> None:
     configuration calls `drain`; a second signal skips that. SIGHUP reads the configuration again.
     """
     read_config = partial(config.load, options.config, options.workspace)
-    sys.exit(anyio.run(_run, read_config(), read_config))
+    settings = read_config()
+    faulthandler.enable(2)  # so that a crash in a library's C code says in which of our lines it was
+    sys.exit(anyio.run(_run, settings, read_config))
 
 
 async def _run(settings: config.Config, read_config: Callable[[], config.Config]) -> int:

@@ -6,7 +6,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from types import FrameType
 
 import anyio
 import anyio.abc
@@ -57,11 +56,10 @@ class LoopMonitor:
                 going_since = now  # this thread stood still too, and nothing ran: the process or its host was stopped
             looked_at, worked = now, work
             blocked = now - max(beat, going_since)
-            frame = sys._current_frames().get(thread)  # noqa: SLF001 - the documented way to see another thread's stack
-            if blocked < BLOCKED_SECONDS + BEAT_SECONDS or beat == told_for or frame is None:
+            if blocked < BLOCKED_SECONDS + BEAT_SECONDS or beat == told_for:
                 continue
             told_for = beat
-            event = _describe(loop, frame, blocked)
+            event = _describe(loop, thread, blocked)
             self._tell_now(event)
             try:
                 loop.call_soon_threadsafe(self._tell, event)
@@ -69,8 +67,10 @@ class LoopMonitor:
                 return  # the loop is closed: the daemon has ended
 
 
-def _describe(loop: asyncio.AbstractEventLoop, frame: FrameType, blocked: float) -> LoopBlocked:
+def _describe(loop: asyncio.AbstractEventLoop, thread: int, blocked: float) -> LoopBlocked:
     task = asyncio.current_task(loop)
+    # Looked at only now, and let go at once: whoever has a thread's frames keeps alive what is in its variables.
+    frame = sys._current_frames()[thread]  # noqa: SLF001 - the documented way to see another thread's stack
     stack = traceback.extract_stack(frame)[-FRAMES_SHOWN:]
     where = ' < '.join(f'{item.name} ({item.filename}:{item.lineno})' for item in reversed(stack))
     return LoopBlocked(
