@@ -31,7 +31,7 @@ from trading_agent.routing.claude_code import ClaudeCodeRunner
 from trading_agent.routing.claude_command import ClaudeCommand
 from trading_agent.routing.turn_runner import TextPiece, ToolCalled, ToolReturned, Turn, TurnAnswered, TurnEvent
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 KEY = 'sk-ant-a-key-of-nobodys'
 DATED = '[Trading date 2026-10-19]\n'
 """What stands in front of each message whose time is not known."""

@@ -397,7 +397,7 @@ def test_a_copy_of_a_held_daemon_is_a_backup(staged: Staged, tmp_path: Path) -> 
     """  # noqa: D205 - the claim is one sentence
     config = tmp_path / 'slow.toml'
     config.write_text(
-        '[backends.slow]\nkind = "offline"\ndelay = "700ms"\n[[desks]]\nname = "main"\nbackends = ["slow"]\n'
+        '[backends.slow]\nkind = "offline"\ndelay = "2s"\n[[desks]]\nname = "main"\nbackends = ["slow"]\n'
     )
     with Service(staged, tmp_path / 'first', config) as first:
         first.wait_for('READY=1')

@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 README = ROOT / 'README.md'
 REGIONS = ('tour', 'operator', 'monitor')
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 
 @dataclass

@@ -76,7 +76,7 @@ def test_turned_away(start: Start) -> None:
 
 def test_a_person_overtakes(start: Start) -> None:
     """A person's message is answered before a hundred announcements that wait, right after the turn that runs."""
-    daemon = start(SLOW).ready()
+    daemon = start(SLOW.replace('150ms', '1s')).ready()
     for number in range(100):
         daemon.send(f'announcement {number}', id=f'feed-{number}')
     sent_after = len(daemon.files_of().exchanges())
@@ -97,7 +97,7 @@ def test_a_person_overtakes(start: Start) -> None:
 
 def test_stale(start: Start) -> None:
     """A trigger that expires while it waits is closed as stale and never run; a sender who waits is told, exit 1."""
-    daemon = start(HANGING.replace('hang_every = 1', 'delay = "2s"')).ready()
+    daemon = start(HANGING.replace('hang_every = 1', 'delay = "4s"')).ready()
     daemon.send('the running one', id='running')
     daemon.wait_for('turn_started')
     done = daemon.cli('--json', 'send', 'main', 'by then too late', '--id', 'stale', '--expires-in', '500ms', '--wait')

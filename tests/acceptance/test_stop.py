@@ -48,7 +48,7 @@ def test_kill_leaves_nothing_that_blocks(start: Start) -> None:
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
 def test_a_turn_ends_within_the_drain(start: Start, number: signal.Signals) -> None:
     """SIGTERM and SIGINT let the running turn end: its exchange is on disk, what waits stays, the exit code is 0."""
-    daemon = start(SLOW.format(delay='700ms')).ready()
+    daemon = start(SLOW.format(delay='3s')).ready()
     daemon.send('the running one', id='running')
     daemon.send('the waiting one', id='waiting')
     daemon.wait_for('turn_started')
