@@ -154,16 +154,11 @@ def create(path: Path, data: bytes = b'') -> None:
         FileExistsError: There is one already. It is a `StorageError` too.
         StorageError: It could not be created; there is none.
     """
-    temporary = _temporary(path)
     with storage_errors('create', path):
         try:
-            _write_new(temporary, data)
-            os.link(temporary, path)
+            _put(path, data, lambda new: os.link(new, path))
         except FileExistsError as error:
             raise FileExists('create', path, error) from error
-        finally:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
         try:
             sync_folder(path.parent)
         except OSError:
@@ -172,8 +167,21 @@ def create(path: Path, data: bytes = b'') -> None:
             raise
 
 
-def _temporary(path: Path) -> Path:
-    return path.with_name(f'.{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}')
+def _put(path: Path, data: bytes, place: Callable[[Path], None]) -> None:
+    """Writes a new file beside another and lets `place` give it its name; once more, where a `sweep` took it."""
+    for is_last in (False, True):
+        temporary = path.with_name(f'.{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}')
+        try:
+            _write_new(temporary, data)
+            place(temporary)
+        except FileNotFoundError:
+            if is_last:
+                raise
+        else:
+            return
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
 
 def _write_new(path: Path, data: bytes) -> None:
@@ -205,21 +213,11 @@ def replace(
         StorageError: It could not be done; the old content stays. Where only the folder's sync failed, the new one
             is there, but a power cut may bring the old one back.
     """
-    temporary = _temporary(path)
     with storage_errors('replace', path):
-        try:
-            _write_new(temporary, data)
-            if check is None:
-                os.replace(temporary, path)  # noqa: PTH105 - the system call by its own name
-            else:
-                swap.put_in_place(temporary, path, check)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
-        if check is not None:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
+        if check is None:
+            _put(path, data, lambda new: os.replace(new, path))  # noqa: PTH105 - the system call by its own name
+        else:
+            _put(path, data, lambda new: swap.put_in_place(new, path, check))
         if sync_name:
             sync_folder(path.parent)
 
@@ -333,7 +331,7 @@ def short_name(path: Path) -> Iterator[str]:
 
 
 def sweep(folder: Path) -> None:
-    """Removes the temporary files that a killed writer left in a folder; call it where nobody else writes."""
+    """Removes the temporary files that a killed writer left in a folder; a living one makes its own once more."""
     for name in names_in(folder):
         if name.startswith('.') and name.endswith(TEMPORARY_SUFFIX):
             remove(folder / name)

@@ -55,7 +55,7 @@ def read(path: Path, block: int = 1 << 20) -> Iterator[tuple[int, bytes]]:
                 yield number, line
 
 
-def read_whole(path: Path, start: int = 0, block: int = 1 << 20) -> Iterator[tuple[int, bytes]]:
+def read_whole(path: Path, start: int = 0, block: int = 1 << 20, *, rest: bool = False) -> Iterator[tuple[int, bytes]]:
     """Yields each line that has its newline, blank ones too, with the offset of the byte after it.
 
     Whoever remembers that offset goes on from there. A line longer than 64 MiB comes as `TOO_LONG`.
@@ -64,6 +64,7 @@ def read_whole(path: Path, start: int = 0, block: int = 1 << 20) -> Iterator[tup
         path: The file; a missing one has no lines.
         start: Where a line begins, in bytes.
         block: How much is read at once, in bytes.
+        rest: Whether what stands behind the last newline comes too.
 
     Raises:
         StorageError: The file is there and cannot be read.
@@ -72,8 +73,8 @@ def read_whole(path: Path, start: int = 0, block: int = 1 << 20) -> Iterator[tup
         file.seek(start)
         end = start
         for length, line, ended in _split(file, block):
-            end += length + 1
-            if ended:
+            end += length + ended
+            if ended or (rest and length):
                 yield end, line
 
 

@@ -439,6 +439,38 @@ def test_sweep_removes_what_a_killed_writer_left(log: Path, tmp_path: Path) -> N
     files.sweep(tmp_path / 'missing')
 
 
+@pytest.mark.parametrize('how', ['create', 'replace', 'replace what is checked', 'make what is checked'])
+def test_a_sweep_beside_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """A writer whose temporary file is swept away in the middle, as by a desk that is started again, makes it anew."""
+    path, swept = tmp_path / 'state', 0
+    if how.startswith('replace'):
+        path.write_text('old')
+    write_new = files._write_new
+
+    def sweep_once(temporary: Path, data: bytes) -> None:
+        nonlocal swept
+        write_new(temporary, data)
+        if not swept:
+            swept = 1
+            files.sweep(tmp_path)
+
+    monkeypatch.setattr(files, '_write_new', sweep_once)
+    if how == 'create':
+        files.create(path, b'new')
+    else:
+        files.replace(path, b'new', check=(lambda _: None) if 'checked' in how else None)
+    assert swept
+    assert path.read_bytes() == b'new'
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_is_gone_is_told(tmp_path: Path) -> None:
+    """What cannot be written for want of a folder is an error, and nothing is tried for ever."""
+    for write in (files.create, files.replace):
+        with pytest.raises(StorageError, match='No such file or directory'):
+            write(tmp_path / 'missing' / 'state', b'x')
+
+
 # -- folders and modes -------------------------------------------------------------------------------------------
 
 

@@ -72,6 +72,15 @@ def test_a_hole_in_the_middle_of_a_record(box: Folder, torn: Callable[[bytes], b
     assert (verify(box.path).records, verify(box.path).broken) == (1, None)
 
 
+def test_what_hangs_may_have_lost_its_newline(box: Folder) -> None:
+    """A last record of which only the newline is missing hangs too: closed, it would be one that follows nothing."""
+    box.write('a', 'lost', 'merged', 'hanging')
+    box.lose(2)
+    box.path.write_bytes(box.path.read_bytes()[:-1])
+    box.folder.open(SESSION)
+    assert (verify(box.path).records, verify(box.path).broken) == (1, None)
+
+
 def test_a_torn_line_with_zeros_stays(box: Folder) -> None:
     """A last line that ends in zeros is closed as any torn one, also when others have followed it since."""
     box.write('a')

@@ -40,7 +40,7 @@ def hole_in(path: Path) -> tuple[int, int] | None:
     hole: tuple[int, int] | None = None
     hanging: list[AnyLine] = []
     begin, digest = 0, ''
-    for number, (end, line) in enumerate(json_lines.read_whole(path), 1):
+    for number, (end, line) in enumerate(json_lines.read_whole(path, rest=True), 1):
         if b'\0' in line:
             hole = hole or (number, begin)
         with suppress(*NO_RECORD):

@@ -46,16 +46,17 @@ FAULTS: dict[str, list[Edit]] = {
     'rename before sync': [
         Edit(
             'files',
-            'replace',
+            '_put',
             '_write_new(temporary, data)',
             'with open(temporary, "xb", opener=lambda at, how: os.open(at, how, 0o600)) as new: new.write(data)',
         ),
         Edit(
             'files',
             'replace',
-            'os.replace(temporary, path)',
-            'os.replace(temporary, path); seal(path)',
+            'os.replace(new, path)',
+            '(os.replace(new, path), seal(path))',
         ),
+        Edit('files', 'create', 'os.link(new, path)', '(seal(new), os.link(new, path))'),
     ],
     'tail not sealed': [
         Edit('files', 'append', "not tail.endswith(b'\\n')", 'False'),
@@ -147,7 +148,7 @@ FAULTS: dict[str, list[Edit]] = {
             'kept = []',
         )
     ],
-    'id picked without O_EXCL': [Edit('files', 'create', 'os.link(temporary, path)', 'os.replace(temporary, path)')],
+    'id picked without O_EXCL': [Edit('files', 'create', 'os.link(new, path)', 'os.replace(new, path)')],
     'index offset committed apart from its rows': [
         Edit(
             'index.feed',
