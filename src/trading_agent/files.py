@@ -7,6 +7,7 @@ every folder 0700, whatever the umask. Every failure is a `StorageError` that na
 import errno
 import fcntl
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +16,8 @@ from pathlib import Path
 from trading_agent import swap, syncs
 from trading_agent.errors import StorageError
 
-TEMPORARY_SUFFIX = '.tmp'
+TEMPORARY = re.compile(r'\..+\.[0-9a-f]{8}\.tmp', re.DOTALL)
+"""What a file is called here that is not finished yet; any other hidden one is somebody else's."""
 
 
 @contextmanager
@@ -170,7 +172,7 @@ def create(path: Path, data: bytes = b'') -> None:
 def _put(path: Path, data: bytes, place: Callable[[Path], None]) -> None:
     """Writes a new file beside another and lets `place` give it its name; once more, where a `sweep` took it."""
     for is_last in (False, True):
-        temporary = path.with_name(f'.{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}')
+        temporary = path.with_name(f'.{path.name}.{secrets.token_hex(4)}.tmp')
         try:
             _write_new(temporary, data)
             place(temporary)
@@ -332,6 +334,5 @@ def short_name(path: Path) -> Iterator[str]:
 
 def sweep(folder: Path) -> None:
     """Removes the temporary files that a killed writer left in a folder; a living one makes its own once more."""
-    for name in names_in(folder):
-        if name.startswith('.') and name.endswith(TEMPORARY_SUFFIX):
-            remove(folder / name)
+    for name in filter(TEMPORARY.fullmatch, names_in(folder)):
+        remove(folder / name)

@@ -431,11 +431,11 @@ def test_a_check_before_the_rename_can_still_say_no(log: Path, tmp_path: Path) -
 
 
 def test_sweep_removes_what_a_killed_writer_left(log: Path, tmp_path: Path) -> None:
-    """Only temporary files go: hidden ones that end in `.tmp`."""
-    for name in ('.state.json.0a1b.tmp', '.session-ids', 'mine.tmp', '.hidden'):
+    """Only our own temporary files go, and not what somebody's editor has not finished either."""
+    for name in ('.state.json.0a1b2c3d.tmp', '.session-ids', 'mine.tmp', '.hidden', '.Memory.md.tmp'):
         (tmp_path / name).write_text('x')
     files.sweep(tmp_path)
-    assert sorted(files.names_in(tmp_path)) == ['.hidden', '.session-ids', 'log.jsonl', 'mine.tmp']
+    assert sorted(files.names_in(tmp_path)) == ['.Memory.md.tmp', '.hidden', '.session-ids', 'log.jsonl', 'mine.tmp']
     files.sweep(tmp_path / 'missing')
 
 

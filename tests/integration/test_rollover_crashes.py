@@ -73,7 +73,7 @@ class Killer:
             with path.open('ab') as file:
                 file.write(data[: len(data) // 2])
         elif name == 'replace' and isinstance(data, bytes):
-            path.with_name(f'.{path.name}.0123.tmp').write_bytes(data[: len(data) // 2])
+            path.with_name(f'.{path.name}.01234567.tmp').write_bytes(data[: len(data) // 2])
         elif name == 'link' and isinstance(args[0], Path):
             self.real[name](path, args[0])
 

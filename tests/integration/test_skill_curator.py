@@ -586,12 +586,12 @@ def test_temporary_files_are_swept(tmp_path: Path) -> None:
     put(tmp_path)
     for name in ('', 'sizing', '.proposed'):
         (tmp_path / 'skills' / name).mkdir(exist_ok=True)
-        (tmp_path / 'skills' / name / '.SKILL.md.0123.tmp').write_text('half')
+        (tmp_path / 'skills' / name / '.SKILL.md.01234567.tmp').write_text('half')
     (tmp_path / 'outside').mkdir()
-    (tmp_path / 'outside' / '.x.tmp').write_text('theirs')
+    (tmp_path / 'outside' / '.x.01234567.tmp').write_text('theirs')
     (tmp_path / 'skills' / 'link').symlink_to(tmp_path / 'outside')
     store.sweep()
-    assert [path.name for path in tmp_path.rglob('*.tmp')] == ['.x.tmp']
+    assert [path.name for path in tmp_path.rglob('*.tmp')] == ['.x.01234567.tmp']
     assert skill_list(tmp_path)[0].name == 'sizing'
     SkillStore(tmp_path / 'nowhere').sweep()
 

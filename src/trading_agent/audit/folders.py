@@ -5,6 +5,7 @@ import re
 import stat
 from collections.abc import Iterator
 
+from trading_agent import files
 from trading_agent.audit.findings import FileReport, Kind
 from trading_agent.audit.holder import LOCK_NAME
 from trading_agent.audit.reader import Reader
@@ -13,7 +14,7 @@ from trading_agent.memory.session_state import is_session_id
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
 
-_TEMPORARY = re.compile(rf'\..+\.[0-9a-f]{{8}}\.tmp|\.{re.escape(INDEX_NAME)}\.tmp(?:-wal|-shm|-journal)?')
+_TEMPORARY = re.compile(rf'{files.TEMPORARY.pattern}|\.{re.escape(INDEX_NAME)}\.tmp(?:-wal|-shm|-journal)?', re.DOTALL)
 _SET_ASIDE = re.compile(r'.+\.damaged-\d{8}T\d{12}Z(?:-\d+)?(?:-wal|-shm)?')
 _FOLDERS = (
     '',

@@ -238,7 +238,7 @@ class IndexFile:
 
     def _create(self) -> None:
         """Makes an empty index, which nobody sees before it is whole. Call it with the lock held."""
-        temporary = self.path.with_name(f'.{self.path.name}{files.TEMPORARY_SUFFIX}')
+        temporary = self.path.with_name(f'.{self.path.name}.tmp')
         for companion in (*_COMPANIONS, '-journal'):
             temporary.with_name(temporary.name + companion).unlink(missing_ok=True)
         files.create(temporary)
