@@ -34,7 +34,7 @@ async def rest(call: Call) -> bytes:
     async with asyncio.timeout(30):
         try:
             return await call.reader.read()
-        except ConnectionResetError:
+        except ConnectionError:
             return b''
 
 
