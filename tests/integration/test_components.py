@@ -194,8 +194,8 @@ async def blocking(bus: EventBus, options: dict[str, Any]) -> None:
     """Stands in everybody's way once, and looks at the log meanwhile."""
     await anyio.sleep(0.3)
     log, deadline = Path(options['log']), time.monotonic() + 30
-    while b'"loop_blocked"' not in log.read_bytes() and time.monotonic() < deadline:  # noqa: ASYNC240 - likewise
-        time.sleep(0.05)  # noqa: ASYNC251 - the fault that is tried
+    while b'"loop_blocked"' not in log.read_bytes() and time.monotonic() < deadline:  # noqa: ASYNC240 - the fault that is tried
+        time.sleep(0.05)  # noqa: ASYNC251 - likewise
     options['log_then'].append(log.read_bytes())  # noqa: ASYNC240 - likewise
     await anyio.sleep_forever()
 

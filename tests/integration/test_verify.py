@@ -815,3 +815,16 @@ async def test_what_is_damaged_is_told_beside_a_daemon(fast: Path) -> None:
     ]
     with suppress(FileNotFoundError):
         assert not os.listdir(fast / 'desks' / 'main' / 'triggers')  # noqa: PTH208 - names
+
+
+async def test_an_id_that_is_lost_is_told_beside_a_daemon(fast: Path) -> None:
+    """Also that of the session that goes on: an id is written down before anything of its session is there."""
+    async with daemon_of(config_for(fast), ManualClock(MORNING)) as daemon:
+        await answered(daemon, 'main', 't0')
+        await daemon.operations.roll_over('main')
+        ids = fast / MAIN / 'sessions' / '.session-ids'
+        change(ids, 2, b'')
+        found = await anyio.to_thread.run_sync(audit, fast)
+        told = [(file.path, each.what) for file in found.all_files() for each in file.problems]
+        newest = daemon.supervisor.desks['main'].session_id
+    assert told == [(f'{MAIN}/sessions/.session-ids', f'does not have {newest}, which has a journal')]

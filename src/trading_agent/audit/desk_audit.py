@@ -138,12 +138,13 @@ class DeskAudit:
                     report.problem('is of a session that is not known')
 
     def _compare_ids(self) -> None:
-        """Sees that the id of each session with a journal was given out; in logs of the first program ids were not."""
+        """Sees that the id of each session with a journal was given out; the first program wrote down none.
+
+        An id is written down before its journal is made, and the journals were looked at before the ids were read.
+        """
         path = f'{self._folder}/sessions/.session-ids'
         newest = max(map(split_session_id, self._ids), default=None)
         unlisted = [session_id for session_id in self._journals.headers if session_id not in self._ids]
-        if self._busy and newest is not None:  # those after it may have been begun since
-            unlisted = [session_id for session_id in unlisted if split_session_id(session_id) < newest]
         if not unlisted or (path in self._desk.files and self._desk.files.of(path, 'session_ids').problems):
             return
         what = f'does not have {unlisted[0]}, which has a journal' if self._ids else 'is missing: there are sessions'
